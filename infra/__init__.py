@@ -1,0 +1,1 @@
+"""What Seam runs on: settings, the Spark session, jars, embedded Kafka and PostgreSQL, the producer."""

@@ -1,0 +1,27 @@
+"""What each account did on a UTC day, by currency, and its largest single amount."""
+
+from views.measures import Count, Max, Sum
+from views.view import View, WorkedExample
+from views.windows import days
+
+_EVENT = {"merchant_id": "m-1", "kind": "purchase"}
+_DAY = {"window_start": "2026-03-01T00:00:00Z", "window_end": "2026-03-02T00:00:00Z"}
+
+VIEW = View(
+    name="account_activity",
+    key=("account_id", "currency"),
+    window=days(1),
+    measures={"transactions": Count(), "amount_cents": Sum("amount_cents"), "largest_cents": Max("amount_cents")},
+    worked_example=WorkedExample(
+        events=(
+            {"transaction_id": "t-1", "event_time": "2026-03-01T00:00:00Z", "account_id": "a-1", "amount_cents": 500, "currency": "EUR", **_EVENT},
+            {"transaction_id": "t-2", "event_time": "2026-03-01T23:59:59Z", "account_id": "a-1", "amount_cents": 700, "currency": "EUR", **_EVENT},
+            {"transaction_id": "t-3", "event_time": "2026-03-01T12:00:00Z", "account_id": "a-1", "amount_cents": -40, "currency": "USD", **_EVENT},
+            {"transaction_id": "t-2", "event_time": "2026-03-01T23:59:59Z", "account_id": "a-1", "amount_cents": 700, "currency": "EUR", **_EVENT},
+        ),
+        rows=(
+            {"account_id": "a-1", "currency": "EUR", **_DAY, "transactions": 2, "amount_cents": 1200, "largest_cents": 700},
+            {"account_id": "a-1", "currency": "USD", **_DAY, "transactions": 1, "amount_cents": -40, "largest_cents": -40},
+        ),
+    ),
+)

@@ -1,0 +1,91 @@
+"""The event and its rules, as data.
+
+`views.lift` turns these rules into the one Spark expression that both layers run; `serving.audit` reads a log by the
+same paragraph of the documentation with code of its own. Nothing here knows how an event is parsed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+
+MAX_EVENT_BYTES = 1 << 20
+"""A longer value is quarantined unread, so that one delivery can never exhaust an executor."""
+
+MAX_NESTING = 64
+"""Objects and arrays inside one another, the event itself included."""
+
+SCHEMA_VERSIONS = (1,)
+
+
+class FieldKind(StrEnum):
+    TEXT = "text"
+    """1 to `longest` Unicode code points, none of them U+0000."""
+    INSTANT = "instant"
+    """RFC 3339 with an offset, at most 6 fraction digits, years 2000 to 2099 in UTC."""
+    INTEGER = "integer"
+    """An integer literal between `least` and `greatest`; `1.0` and `1e3` are not."""
+    CODE = "code"
+    """Text that matches `pattern` as a whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    name: str
+    kind: FieldKind
+    longest: int = 64
+    least: int = 0
+    greatest: int = 0
+    pattern: str = ""
+
+
+EVENT_FIELDS = (
+    Field("transaction_id", FieldKind.TEXT),
+    Field("event_time", FieldKind.INSTANT),
+    Field("account_id", FieldKind.TEXT),
+    Field("merchant_id", FieldKind.TEXT),
+    Field("amount_cents", FieldKind.INTEGER, least=-(10**12), greatest=10**12),
+    Field("currency", FieldKind.CODE, pattern="[A-Z]{3}"),
+    Field("kind", FieldKind.CODE, pattern="purchase|refund|transfer"),
+)
+
+
+class Reason(StrEnum):
+    """Why a delivery cannot be an event. The first that applies, in this order, is the one recorded."""
+
+    NO_VALUE = "no_value"
+    TOO_LARGE = "too_large"
+    NOT_UTF8 = "not_utf8"
+    NOT_JSON = "not_json"
+    NOT_AN_OBJECT = "not_an_object"
+    BAD_TEXT = "bad_text"
+    UNKNOWN_SCHEMA = "unknown_schema"
+    BAD_TRANSACTION_ID = "bad_transaction_id"
+    BAD_EVENT_TIME = "bad_event_time"
+    BAD_ACCOUNT_ID = "bad_account_id"
+    BAD_MERCHANT_ID = "bad_merchant_id"
+    BAD_AMOUNT_CENTS = "bad_amount_cents"
+    BAD_CURRENCY = "bad_currency"
+    BAD_KIND = "bad_kind"
+
+
+def field_reason(field: Field) -> Reason:
+    return Reason(f"bad_{field.name}")
+
+
+def rules_fingerprint() -> str:
+    """Names the event rules: equal exactly when every delivery is judged alike."""
+    rules = {
+        "format": 1,
+        "fields": [asdict(field) for field in EVENT_FIELDS],
+        "reasons": [str(reason) for reason in Reason],
+        "max_event_bytes": MAX_EVENT_BYTES,
+        "max_nesting": MAX_NESTING,
+        "schema_versions": list(SCHEMA_VERSIONS),
+    }
+    return hashlib.sha256(json.dumps(rules, sort_keys=True).encode()).hexdigest()[:12]
+
+
+RULES_FINGERPRINT = rules_fingerprint()
