@@ -36,6 +36,7 @@ class Settings(BaseSettings):
 
     database_url: SecretStr = Field(SecretStr(""), description="URL of an external PostgreSQL; empty starts the embedded one.")
 
+    jars: str = Field("", description="Folder of the jars; empty means .jars beside the sources.")
     spark_master: str = Field("local[*]", description="Spark master of both layers.")
     spark_driver_memory: str = Field("1g", pattern=r"^\d+[mg]$", description="Heap of the Spark driver.")
     master_dataset: str = Field("", description="Path of the master dataset; empty means a folder under the home.")
@@ -60,6 +61,10 @@ class Settings(BaseSettings):
     @property
     def master_dataset_path(self) -> str:
         return self.master_dataset or str(self.home.resolve() / "master_dataset")
+
+    @property
+    def jar_folder(self) -> Path:
+        return Path(self.jars).resolve() if self.jars else Path(__file__).resolve().parents[1] / ".jars"
 
     @property
     def batch_folder(self) -> Path:
