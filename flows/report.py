@@ -119,7 +119,7 @@ def _figure(title: str, note: str, report: Report, curves: Sequence[_Curve]) -> 
         return f"<h2>{escape(title)}</h2><p>Nothing was sampled.</p>"
     last = max(sample.seconds for sample in report.samples) or 1.0
     top = max((curve.value(sample) for curve in curves for sample in report.samples), default=0) or 1.0
-    plot_width, plot_height = _WIDTH - _LEFT - 10, _HEIGHT - _BOTTOM - _TOP
+    plot_width, plot_height = _WIDTH - _LEFT - 30, _HEIGHT - _BOTTOM - _TOP
 
     def x(seconds: float) -> float:
         return round(_LEFT + plot_width * min(seconds, last) / last, 1)
@@ -127,12 +127,11 @@ def _figure(title: str, note: str, report: Report, curves: Sequence[_Curve]) -> 
     def y(value: float) -> float:
         return round(_TOP + plot_height * (1 - value / top), 1)
 
-    bottom = _HEIGHT - _BOTTOM
     parts = [_axes(last, top, x, y), _legend(curves), *(_path(curve, report.samples, x, y) for curve in curves)]
     for number, mark in enumerate(report.marks, 1):
-        tip = f"<title>{escape(mark.text)}</title>"
-        parts.append(f"<line class=mark x1={x(mark.seconds)} x2={x(mark.seconds)} y1={_TOP} y2={bottom}>{tip}</line>")
-        parts.append(f"<text x={x(mark.seconds) + 2} y={_TOP + 10}>{number}{tip}</text>")
+        tip, at = _element("title", escape(mark.text)), x(mark.seconds)
+        parts.append(_element("line", tip, class_="mark", x1=at, x2=at, y1=_TOP, y2=_HEIGHT - _BOTTOM))
+        parts.append(_element("text", f"{number}{tip}", x=at + 2, y=_TOP + 10))
     steps = " · ".join(f"{number} {escape(mark.text)}" for number, mark in enumerate(report.marks, 1))
     drawing = f"<svg viewBox='0 0 {_WIDTH} {_HEIGHT}' role=img aria-label='{escape(title)}'>{''.join(parts)}</svg>"
     return f"<h2>{escape(title)}</h2><p>{escape(note)}</p><figure>{drawing}</figure><p><small>{steps}</small></p>"
@@ -141,8 +140,8 @@ def _figure(title: str, note: str, report: Report, curves: Sequence[_Curve]) -> 
 def _legend(curves: Sequence[_Curve]) -> str:
     parts, left = [], _LEFT
     for curve in curves:
-        parts.append(f"<rect x={left} y=8 width=14 height=10 rx=2 fill='{curve.colour}'/>")
-        parts.append(f"<text class=legend x={left + 20} y=17>{escape(curve.label)}</text>")
+        parts.append(_element("rect", x=left, y=8, width=14, height=10, rx=2, fill=curve.colour))
+        parts.append(_element("text", escape(curve.label), class_="legend", x=left + 20, y=17))
         left += 40 + 7 * len(curve.label)
     return "".join(parts)
 
@@ -151,18 +150,23 @@ def _axes(last: float, top: float, x: Callable[[float], float], y: Callable[[flo
     parts = []
     for step in range(5):
         value, seconds = top * step / 4, last * step / 4
-        parts.append(f"<line class=axis x1={_LEFT} x2={_WIDTH - 10} y1={y(value)} y2={y(value)}/>")
-        parts.append(f"<text x={_LEFT - 8} y={y(value) + 4} text-anchor=end>{value:,.0f}</text>")
-        parts.append(f"<text x={x(seconds)} y={_HEIGHT - 8} text-anchor=middle>{seconds:.0f} s</text>")
+        parts.append(_element("line", class_="axis", x1=_LEFT, x2=_WIDTH - 30, y1=y(value), y2=y(value)))
+        parts.append(_element("text", f"{value:,.0f}", x=_LEFT - 8, y=y(value) + 4, text_anchor="end"))
+        parts.append(_element("text", f"{seconds:.0f} s", x=x(seconds), y=_HEIGHT - 8, text_anchor="middle"))
     return "".join(parts)
 
 
 def _path(curve: _Curve, samples: Sequence[Sample], x: Callable[[float], float], y: Callable[[float], float]) -> str:
     line = [f"{x(sample.seconds)},{y(curve.value(sample))}" for sample in samples]
     if curve.area_above is None:
-        return f"<polyline points='{' '.join(line)}' fill=none stroke='{curve.colour}' stroke-width=2 stroke-linejoin=round/>"
+        return _element("polyline", points=" ".join(line), fill="none", stroke=curve.colour, stroke_width=2)
     floor = [f"{x(sample.seconds)},{y(curve.area_above(sample))}" for sample in reversed(samples)]
-    return f"<polygon points='{' '.join(line + floor)}' fill='{curve.colour}' fill-opacity=.75 stroke='{curve.colour}'/>"
+    return _element("polygon", points=" ".join(line + floor), fill=curve.colour, fill_opacity=0.75)
+
+
+def _element(name: str, content: str = "", **attributes: object) -> str:
+    written = "".join(f" {key.rstrip('_').replace('_', '-')}='{value}'" for key, value in attributes.items())
+    return f"<{name}{written}>{content}</{name}>"
 
 
 def _table(table: Table) -> str:
