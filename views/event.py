@@ -58,6 +58,7 @@ class Reason(StrEnum):
     NO_VALUE = "no_value"
     TOO_LARGE = "too_large"
     NOT_UTF8 = "not_utf8"
+    TOO_DEEP = "too_deep"
     NOT_JSON = "not_json"
     NOT_AN_OBJECT = "not_an_object"
     BAD_TEXT = "bad_text"
