@@ -72,12 +72,24 @@ class UnknownView(SeamError):
     """No view of that name."""
 
 
+class UnknownLine(SeamError):
+    """No line of that name in this database."""
+
+
 class UnknownManifest(SeamError):
     """No retained manifest of that id."""
 
 
 class BadRequest(SeamError):
     """The question cannot be asked that way."""
+
+
+class Unauthorized(SeamError):
+    """No API key, or not one of ours."""
+
+
+class Forbidden(SeamError):
+    """The API key is known but its scope does not cover this."""
 
 
 class StoreUnavailable(SeamError):
@@ -88,6 +100,12 @@ class StoreUnavailable(SeamError):
 
 class LogUnavailable(SeamError):
     """Kafka does not answer."""
+
+    retryable = True
+
+
+class StreamFailed(SeamError):
+    """The micro-batches stopped coming; what was committed stands."""
 
     retryable = True
 
