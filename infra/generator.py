@@ -1,7 +1,7 @@
 """Made-up transactions: event i of a tape is a pure function of the tape and of i.
 
 So any slice can be made again, in any order and on any machine, without the slices before it. Random bits come from
-a counter (SplitMix64), not from a sequence. Knows nothing of Kafka; what is sent, and how often, is `infra.tape_order`'s.
+a counter (SplitMix64), not from a sequence. Knows nothing of Kafka; what is sent, and how often, is `infra.deliveries`'.
 """
 
 from __future__ import annotations
@@ -152,7 +152,8 @@ def _event_times(tape: Tape, indices: Bits) -> NDArray[np.int64]:
 def _zipf_edges(count: int) -> Bits:
     """Where, of 2^53, each rank's share of the draws ends."""
     shares = np.arange(1, count + 1, dtype=np.float64) ** -_ZIPF_EXPONENT
-    return np.round(np.cumsum(shares) / shares.sum() * (1 << 53)).astype(np.uint64)
+    edges: Bits = np.round(np.cumsum(shares) / shares.sum() * (1 << 53)).astype(np.uint64)
+    return edges
 
 
 def _zipf(bits: Bits, count: int) -> Bits:
