@@ -23,6 +23,9 @@ class CrashPoint:
             raise BadSetting(f"SEAM_CRASH_AT: {setting!r} is not `step` or `step:n`.", fix="Correct or unset it.")
         return cls(step, int(count or 1))
 
+    def waits_for(self, step: str) -> bool:
+        return step == self._step
+
     def reach(self, step: str) -> None:
         """SIGKILL, as a machine would die: no handler runs and nothing is flushed."""
         if step != self._step:

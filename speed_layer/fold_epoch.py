@@ -42,7 +42,7 @@ class Reading:
     @classmethod
     def at(cls, frontier: Frontier, slack: timedelta) -> Reading:
         mark = frontier.watermark
-        highest = {} if mark is None else {partition: mark + slack for partition in frontier.markers}
+        highest = {} if mark is None else dict.fromkeys(frontier.markers, mark + slack)
         return cls(frontier.until, frontier.markers, mark, highest)
 
 
@@ -171,7 +171,9 @@ def _losers(events: _Events, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]
     keys = (events.position, events.partition, events.log_time, events.second, events.first)  # the last is the primary one
     rows = rows[np.lexsort([key[rows] for key in keys])]
     first, second = events.first[rows], events.second[rows]
-    return rows[1:][(first[1:] == first[:-1]) & (second[1:] == second[:-1])]
+    same_as_before: Mask = (first[1:] == first[:-1]) & (second[1:] == second[:-1])
+    losers: npt.NDArray[np.intp] = rows[1:][same_as_before]
+    return losers
 
 
 def _new_ids(events: _Events, order: npt.NDArray[np.intp]) -> NewIds | None:

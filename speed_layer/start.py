@@ -1,0 +1,82 @@
+"""From the store to a running speed layer: who may write, how far was read, what was seen, and whether the log is still the same."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from infra.kafka_log import KafkaLog
+from infra.settings import Settings
+from serving.errors import Fenced
+from serving.store import epochs, read, schema
+from serving.store.database import Connection
+from serving.store.records import Frontier, LineInfo, Token
+from serving.store.vectors import OffsetVector
+from speed_layer.seen import Horizon, Seen
+from views.view import View
+
+log = logging.getLogger("seam.speed")
+
+_DEAD_AFTER_SECONDS = 3.0
+"""A living speed layer gives a sign every second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """All that a life of the speed layer begins with, read after its token was taken."""
+
+    token: Token
+    frontier: Frontier
+    source_position: OffsetVector
+    seen: Seen
+
+
+def open_line(conn: Connection, kafka: KafkaLog, line: str, views: Sequence[View]) -> LineInfo:
+    """The stored line, made with the log's present beginning as its origin if it is new; every view has its tables."""
+    stored = schema.read_line(conn, line)
+    if stored is None:
+        return schema.create_line(conn, LineInfo(line, kafka.topic, kafka.topic_id(), kafka.beginning()), views)
+    schema.ensure_views(conn, line, views)
+    return stored
+
+
+def refuse_second(conn: Connection, line: str) -> None:
+    """`Fenced` if another speed layer gives a sign of life; one that was killed a moment ago is waited for, not obeyed."""
+    age = read.seam(conn, line).stale_seconds
+    while age is not None and age < _DEAD_AFTER_SECONDS:
+        time.sleep(0.1)
+        age_then, age = age, read.seam(conn, line).stale_seconds
+        if age is not None and age < age_then:
+            raise Fenced(
+                f"Another speed layer runs on line {line}: it gave a sign of life {age:.1f} s ago.",
+                untouched="Nothing was written, and it goes on.",
+                fix="Leave it, or replace it: seam speed --take-over",
+                line=line,
+            )
+
+
+def start_from_store(conn: Connection, line: str, settings: Settings, now: datetime) -> Start:
+    """Takes the line over and reads its state: the token first, so that nothing can move after it was read.
+
+    Guarantees: a second run fences the first; nothing else is written.
+    """
+    token = epochs.take_over(conn, line)
+    frontier = epochs.read_frontier(conn, line)
+    horizon = Horizon(timedelta(hours=settings.horizon_hours), settings.horizon_ids)
+    seen = Seen(horizon)
+    # Old is what is old for the log as far as it was read: after a long stop the next delivery is from before it.
+    read_to = min(now, frontier.watermark or now)
+    seen.load(epochs.load_seen(conn, line, since=read_to - horizon.length, most=horizon.most), now=now)
+    stored = epochs.read_source_position(conn, line)
+    position = frontier.until if stored is None else stored
+    log.info("state loaded epoch=%d frontier=%s source=%s seen_ids=%d", frontier.epoch, frontier.until, position, len(seen))
+    return Start(token, frontier, position, seen)
+
+
+def first_offsets(kafka: KafkaLog, source_position: OffsetVector) -> dict[int, int]:
+    """Where to read each partition from: the source's position, or where the log begins if that is gone; 0 for an added partition."""
+    beginning = kafka.beginning()
+    return {partition: max(source_position[partition], beginning[partition]) for partition in kafka.partitions()}
