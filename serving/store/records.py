@@ -149,6 +149,65 @@ class NewManifest:
 
 
 @dataclass(frozen=True, slots=True)
+class Run:
+    """A nightly run: what it starts from and what is sealed beyond it."""
+
+    run: RunId
+    base: Manifest
+    pointer_version: int
+    generations: tuple[Generation, ...]
+    """Sealed after the base's, oldest first; the last one's cut is where the run recomputes to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """What an expiry removed."""
+
+    manifests: tuple[ManifestId, ...] = ()
+    generations: tuple[int, ...] = ()
+    segments: tuple[SegmentId, ...] = ()
+    speed_rows: int = 0
+    batch_rows: int = 0
+    epochs_merged: int = 0
+    seen_epochs: int = 0
+    fingerprints: tuple[Fingerprint, ...] = ()
+    """Logic that nothing names any more: its tables were dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeamState:
+    line: str
+    manifest: ManifestId
+    published_at: datetime
+    generation: int
+    """Of the manifest."""
+    cut: OffsetVector
+    frontier: OffsetVector
+    open_generation: int
+    epoch: int
+    watermark: datetime | None
+    stale_seconds: float | None
+    """Age of the speed layer's last sign of life; None before the first."""
+    counts: Mapping[str, int]
+    """read, counted, duplicates, quarantined and late, since the origin."""
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "line": self.line,
+            "manifest": self.manifest,
+            "published_at": self.published_at.isoformat(),
+            "generation": self.generation,
+            "cut": self.cut.to_json(),
+            "frontier": self.frontier.to_json(),
+            "open_generation": self.open_generation,
+            "epoch": self.epoch,
+            "watermark": self.watermark.isoformat() if self.watermark else None,
+            "stale_seconds": self.stale_seconds,
+            "counts": dict(self.counts),
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Provenance:
     manifest: ManifestId
     cut: OffsetVector

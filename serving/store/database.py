@@ -1,0 +1,110 @@
+"""Connections to the store, its one way to name a line's tables, and the translation of database errors.
+
+Knows PostgreSQL; knows nothing of epochs, manifests or views.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg import errors as pg
+from psycopg import sql
+
+from serving.errors import BadRequest, DiskFull, Fenced, SeamError, SeamGap, StaleFrontier, StoreUnavailable, UnknownLine, ViewNotReady
+from serving.store.arrays import register_arrays
+
+Connection = psycopg.Connection[Any]
+
+IDLE_TIMEOUT_MS = 10_000
+"""A writer that stopped between two statements loses its locks after this."""
+TRANSACTION_TIMEOUT_MS = 60_000
+"""Also ends a writer that stopped in the middle of sending, which is not idle to the server."""
+LOCK_TIMEOUT_MS = 65_000
+"""The longest: who waits for a stopped writer outlives it."""
+
+_LINE = re.compile(r"[a-z][a-z0-9_]{0,30}")
+_UNLIMITED = "SET LOCAL transaction_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0"
+
+
+def connect(url: str, *, name: str = "seam") -> Connection:
+    """An autocommit connection that no stopped holder of a lock can block for ever."""
+    options = (
+        f"-c lock_timeout={LOCK_TIMEOUT_MS} -c idle_in_transaction_session_timeout={IDLE_TIMEOUT_MS} "
+        f"-c transaction_timeout={TRANSACTION_TIMEOUT_MS} -c timezone=UTC -c jit=off"
+    )
+    with translated():
+        conn = psycopg.connect(url, autocommit=True, application_name=name, connect_timeout=10, client_encoding="utf8", options=options)
+    register_arrays(conn)
+    return conn
+
+
+def lift_timeouts(conn: Connection) -> None:
+    """Lets the current transaction run long: for work that holds no lock another writer waits for."""
+    conn.execute(_UNLIMITED)
+
+
+def schema_of(line: str) -> str:
+    """The database schema of a line."""
+    if not _LINE.fullmatch(line):
+        raise BadRequest(f"{line!r} cannot name a line.", fix="Use 1 to 31 of a-z, 0-9 and _, beginning with a letter.", line=line)
+    return f"line_{line}"
+
+
+@lru_cache(maxsize=512)
+def on_line(line: str, statement: LiteralString) -> bytes:
+    """The statement with `{s}` standing for the line's schema."""
+    return sql.SQL(statement).format(s=sql.Identifier(schema_of(line))).as_bytes(None)
+
+
+def lock_key(line: str) -> int:
+    """A stable positive int4 for advisory locks of one line."""
+    return zlib.crc32(line.encode()) & 0x7FFFFFFF
+
+
+@contextmanager
+def translated(line: str = "") -> Iterator[None]:
+    """Database errors leave as errors of Seam; everything else passes."""
+    try:
+        yield
+    except psycopg.Error as error:
+        translation = _translation(error, line)
+        if translation is None:
+            raise
+        raise translation from error
+
+
+def _translation(error: psycopg.Error, line: str) -> SeamError | None:
+    detail = error.diag.message_detail or ""
+    message = error.diag.message_primary or str(error).strip()
+    match error.sqlstate:
+        case "SEA01":
+            return Fenced(f"Another speed layer took line {line} over.", untouched="Nothing was written.", fix="seam status", line=line)
+        case "SEA02":
+            return StaleFrontier(
+                f"The frontier of line {line} is {detail}, not where this process read it.",
+                untouched="Nothing was written.",
+                fix="Drop the memory and start from the store: seam speed",
+                line=line,
+                frontier=detail,
+            )
+        case "SEA03":
+            return SeamGap(message, untouched="Nothing was written.", fix="seam status", line=line, detail=detail)
+        case "SEA04":
+            return ViewNotReady(message, fix="seam nightly", line=line)
+        case "53100":
+            return DiskFull(
+                f"The database has no room: {message}.", untouched="The transaction was undone.", fix="Free disk space, then run it again."
+            )
+        case "3F000" | "42P01" | "42883":
+            return UnknownLine(f"Line {line} is not in this database ({message}).", fix="seam up", line=line)
+    if isinstance(error, psycopg.OperationalError | pg.IdleInTransactionSessionTimeout | pg.TransactionTimeout):
+        return StoreUnavailable(
+            f"The database did not answer: {message}.", untouched="The transaction was undone or never began.", fix="seam status"
+        )
+    return None
