@@ -1,0 +1,135 @@
+"""Where a recount takes its deliveries from: the topic itself, as plain bytes, or a file of JSON lines.
+
+A dump has one line per delivery; `seam produce --ledger` writes such lines too, so a ledger can stand in for the log:
+
+    {"partition": 0, "offset": 17, "log_time_ms": 1772323200000, "event": {...the value as it is...}}
+    {"partition": 2, "offset": 5, "log_time_ms": 1772323200000, "raw": "<base64 of the value, or null>"}
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from time import monotonic
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from serving.audit.recount import Delivery
+from serving.errors import BadRequest, LogDiverged, LogUnavailable, OffsetsExpired
+from serving.store.vectors import OffsetVector
+
+_EVENT_MARK = b'"event":'
+_PATIENCE_SECONDS = 30.0
+_AT_ONCE = 5_000
+
+
+def read_topic(bootstrap: str, topic: str, since: OffsetVector, until: OffsetVector) -> Iterator[Delivery]:
+    """Every committed delivery of the topic in `[since, until)`, in no particular order between partitions."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "seam-audit",
+            "client.id": "seam-audit",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "error",
+        },
+        logger=logging.getLogger("seam.audit"),
+    )
+    try:
+        wanted = {partition: end for partition, end in until if end > since[partition]}
+        for partition, end in wanted.items():
+            _check_held(consumer, topic, partition, since[partition], end)
+        consumer.assign([TopicPartition(topic, partition, since[partition]) for partition in wanted])
+        yield from _read(consumer, topic, wanted)
+    except KafkaException as error:
+        raise LogUnavailable(f"Kafka at {bootstrap}: {error.args[0].str()}.", fix="seam status") from error
+    finally:
+        consumer.close()
+
+
+def _check_held(consumer: Consumer, topic: str, partition: int, start: int, end: int) -> None:
+    first_held, log_end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
+    if first_held > start:
+        raise OffsetsExpired(
+            f"{topic}/{partition}: Kafka no longer holds offsets {start} to {first_held - 1}, so the log cannot be recounted.",
+            fix="Recount from a dump or a ledger that holds them: seam audit --from-dump FILE.",
+            partition=partition,
+        )
+    if log_end < end:
+        raise LogDiverged(
+            f"{topic}/{partition} ends at offset {log_end}, but what is served counts deliveries below {end}.",
+            fix="The topic was truncated or made again: seam status.",
+            partition=partition,
+        )
+
+
+def _read(consumer: Consumer, topic: str, wanted: dict[int, int]) -> Iterator[Delivery]:
+    """Offsets have holes: a partition is done at the first offset beyond its end, or at the end of the log."""
+    open_partitions = set(wanted)
+    deadline = monotonic() + _PATIENCE_SECONDS
+    while open_partitions:
+        for message in consumer.consume(_AT_ONCE, timeout=1.0):
+            deadline = monotonic() + _PATIENCE_SECONDS
+            partition = message.partition()
+            if message.error() is not None:
+                _raise_unless_end(message)
+                open_partitions.discard(partition)
+            elif message.offset() < wanted[partition]:
+                yield Delivery(partition, message.offset(), message.timestamp()[1], message.value())
+            elif partition in open_partitions:
+                open_partitions.discard(partition)
+                consumer.pause([TopicPartition(topic, partition)])
+        if monotonic() > deadline:
+            raise LogUnavailable(
+                f"{topic}: nothing came for {_PATIENCE_SECONDS:.0f} s in partitions {sorted(open_partitions)}.", fix="seam status"
+            )
+
+
+def _raise_unless_end(message: Message) -> None:
+    error = message.error()
+    if error is not None and error.code() != KafkaError._PARTITION_EOF:
+        raise KafkaException(error)
+
+
+def read_dump(path: Path) -> Iterator[Delivery]:
+    """The deliveries of a dump or a ledger; lines that are about no position are passed over."""
+    try:
+        with path.open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                if line.startswith(b'{"partition":') and line.endswith(b"\n"):
+                    yield _delivery(path, number, line)
+    except OSError as error:
+        raise BadRequest(
+            f"{path} cannot be read: {error.strerror}.", fix="Name a file that `seam audit --dump` or `seam produce --ledger` wrote."
+        ) from error
+
+
+def _delivery(path: Path, number: int, line: bytes) -> Delivery:
+    try:
+        mark = line.find(_EVENT_MARK)
+        fields = json.loads(line if mark < 0 else line[:mark].rstrip(b", ") + b"}")
+        if mark >= 0:
+            value: bytes | None = line[mark + len(_EVENT_MARK) : line.rindex(b"}")].strip()
+        else:
+            value = None if fields["raw"] is None else b64decode(fields["raw"], validate=True)
+        return Delivery(int(fields["partition"]), int(fields["offset"]), int(fields["log_time_ms"]), value)
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadRequest(f"{path}, line {number}: not a delivery.", fix="Each line is as `seam audit --dump` writes it.") from error
+
+
+def keep_dump(deliveries: Iterable[Delivery], path: Path) -> Iterator[Delivery]:
+    """Pass deliveries on and write each as a line of a dump. Guarantees: an existing file is never overwritten."""
+    try:
+        with path.open("x") as dump:
+            for each in deliveries:
+                raw = None if each.value is None else b64encode(each.value).decode()
+                line = {"partition": each.partition, "offset": each.offset, "log_time_ms": each.log_time_ms, "raw": raw}
+                dump.write(json.dumps(line, separators=(",", ":")) + "\n")
+                yield each
+    except FileExistsError:
+        raise BadRequest(f"{path} exists.", untouched="It was left as it is.", fix="Name another file.") from None
