@@ -1,0 +1,103 @@
+"""What the steps of a night work with: the line, the store, the log and Spark, each opened when it is first needed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from batch_layer.tables import Tables
+from batch_layer.writer_lock import sole_writer
+from infra.crash import CrashPoint
+from infra.kafka_log import KafkaLog
+from infra.settings import Settings
+from serving.errors import UnknownLine
+from serving.store import database, schema
+from serving.store.database import Connection
+from serving.store.records import LineInfo
+from views.view import View
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Workplace:
+    """A context manager: leaving it closes what was opened and stops Spark if it was started here."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        bootstrap: str,
+        database_url: str,
+        views: Sequence[View],
+        *,
+        crash: CrashPoint | None = None,
+        spark: SparkSession | None = None,
+    ) -> None:
+        self.settings = settings
+        self.views = tuple(views)
+        self.crash = crash or CrashPoint()
+        self._bootstrap = bootstrap
+        self._database_url = database_url
+        self._given_spark = spark
+        self._spark = spark
+        self._connection: Connection | None = None
+        self._log: KafkaLog | None = None
+        self._held = ExitStack()
+        self._tables_held: set[str] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._held.close()
+        if self._log is not None:
+            self._log.close()
+        if self._connection is not None:
+            self._connection.close()
+        if self._spark is not None and self._given_spark is None:
+            self._spark.stop()
+
+    @property
+    def line(self) -> str:
+        return self.settings.line
+
+    @property
+    def tables(self) -> Tables:
+        folder = self.settings.batch_folder / self.line
+        return Tables(self.settings.master_dataset_path, str(folder / "winners"), str(folder / "results"))
+
+    @property
+    def connection(self) -> Connection:
+        """The store; a new connection where the last one was lost. That loses the run's lock, which does not fence."""
+        if self._connection is None or self._connection.closed:
+            self._connection = database.connect(self._database_url, name="seam nightly")
+        return self._connection
+
+    def hold(self, table: str) -> None:
+        """Makes this process the sole writer of a table until the workplace is left."""
+        if table not in self._tables_held:
+            self._held.enter_context(sole_writer(self.connection, table))
+            self._tables_held.add(table)
+
+    @property
+    def info(self) -> LineInfo:
+        info = schema.read_line(self.connection, self.line)
+        if info is None:
+            raise UnknownLine(f"There is no line {self.line} in this database.", fix="seam up", line=self.line)
+        return info
+
+    @property
+    def log(self) -> KafkaLog:
+        if self._log is None:
+            self._log = KafkaLog(self._bootstrap, self.info.topic)
+        return self._log
+
+    def spark(self) -> SparkSession:
+        """The one session of this process; starting it takes seconds, so only steps that need it ask."""
+        if self._spark is None:
+            from infra.spark import spark_session
+
+            self._spark = spark_session(self.settings, "seam nightly")
+        return self._spark
