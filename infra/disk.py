@@ -40,7 +40,7 @@ def disk_errors(where: Path) -> Iterator[None]:
         raise
 
 
-def disk_full(where: Path) -> DiskFull:
+def disk_full(where: Path | str) -> DiskFull:
     return DiskFull(f"No space left under {where}.", untouched="What was committed is kept.", fix="Free some space, then: seam up")
 
 
