@@ -23,15 +23,21 @@ app = typer.Typer(
 )
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            print(version("seam"))
+        except PackageNotFoundError:
+            print("not installed: make setup")
+        raise typer.Exit
+
+
 @app.callback()
 def _seam(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
-) -> None:
-    if version:
-        from importlib.metadata import version as version_of
-
-        print(version_of("seam"))
-        raise typer.Exit
+    version: Annotated[bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")] = False,
+) -> None: ...
 
 
 for name in COMMANDS:
@@ -41,7 +47,7 @@ for name in COMMANDS:
 
 def main() -> None:
     arguments = sys.argv[1:]
-    sys.exit(run_command(lambda: app(arguments, prog_name="seam", standalone_mode=False), as_json="--json" in arguments))
+    sys.exit(run_command(lambda: app(arguments, prog_name="seam"), as_json="--json" in arguments))
 
 
 if __name__ == "__main__":

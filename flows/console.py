@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -18,36 +17,22 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a ta
 
 
 def run_command(action: Callable[[], object], *, as_json: bool = False) -> int:
-    """Run a command and return its exit code: 0, 1 for an expected failure, 2 for a wrong call, 130 for Ctrl-C.
+    """Run a command and return its exit code: 1 for an expected failure, shown as one line with what to do.
 
-    An expected failure is one line that says what happened and what to do; anything else is a bug and shows its trace.
+    Typer ends a success with 0, a wrong call with 2 and Ctrl-C with 130; anything else is a bug and shows its trace.
     """
-    import click
-
     try:
-        code = action()
-        sys.stdout.flush()
-        return code if isinstance(code, int) else 0
+        action()
     except SeamError as error:
         show_error(error, as_json=as_json)
         return 1
-    except click.exceptions.Abort:
-        return 130
-    except KeyboardInterrupt:
-        return 130
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except BrokenPipeError:
-        # Whoever read our output has gone; nothing is left to say, also not by Python at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
     except OSError as error:
-        shown = _disk_error(error)
-        if shown is None:
+        full = _disk_error(error)
+        if full is None:
             raise
-        show_error(shown, as_json=as_json)
+        show_error(full, as_json=as_json)
         return 1
+    return 0
 
 
 def show_error(error: SeamError, *, as_json: bool = False) -> None:

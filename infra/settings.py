@@ -27,6 +27,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="SEAM_", toml_file="seam.toml", frozen=True, extra="forbid")
 
     home: Path = Field(Path(".seam"), description="Folder of everything this deployment stores: data, logs, secrets.")
+    min_free_mb: int = Field(512, ge=0, description="Free megabytes that the disk of the home must have before anything is started.")
     line: str = Field("main", pattern=r"^[a-z][a-z0-9_]{0,30}$", description="The line to work on.")
 
     kafka_bootstrap: str = Field("", description="Bootstrap servers of an external Kafka; empty starts the embedded broker.")
