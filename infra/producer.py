@@ -161,7 +161,7 @@ class _Pace:
             self._handed_over += len(slice_)
 
 
-def open_producer(bootstrap: str, topic: str) -> tuple[Producer, int]:
+def open_producer(bootstrap: str, topic: str, *, patience_seconds: float = 10.0) -> tuple[Producer, int]:
     """A producer that never re-orders or repeats on retry, and how many partitions the topic has."""
     producer = Producer(
         {
@@ -179,7 +179,7 @@ def open_producer(bootstrap: str, topic: str) -> tuple[Producer, int]:
     )
     unavailable = LogUnavailable(f"Kafka at {bootstrap} does not answer.", untouched="Nothing was sent.", fix="Start it: seam up.")
     try:
-        known = producer.list_topics(topic, timeout=10).topics[topic]
+        known = producer.list_topics(topic, timeout=patience_seconds).topics[topic]
     except KafkaException as error:
         raise unavailable from error
     if known.error is not None:
