@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from threading import Event as StopSignal
 from time import monotonic
@@ -12,7 +13,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from infra.deliveries import Chunk, Planned
+from infra.deliveries import Chunk, Planned, Role
 from infra.ledger import LedgerWriter
 from serving.errors import LogUnavailable
 
@@ -41,6 +42,8 @@ class Sent:
     acknowledged: int = 0
     failed: int = 0
     unknown: int = 0
+    by_role: Counter[Role] = field(default_factory=Counter)
+    """Of the acknowledged ones."""
     seconds: float = 0.0
     stopped: bool = False
 
@@ -71,11 +74,11 @@ class _Sender:
                 self._fail(planned, error.args[0])
                 return
 
-    def wait_until(self, instant: float) -> None:
-        """Serve outcomes until a moment of the monotonic clock, at least once."""
+    def wait_until(self, instant: float, stop: StopSignal) -> None:
+        """Serve outcomes until a moment of the monotonic clock or a stop, at least once."""
         self._producer.poll(0)
-        while (remaining := instant - monotonic()) > 0:
-            self._producer.poll(remaining)
+        while (remaining := instant - monotonic()) > 0 and not stop.is_set():
+            self._producer.poll(min(remaining, 0.2))
 
     def finish(self) -> None:
         """Wait for what is under way; what has no outcome by then never will."""
@@ -88,6 +91,7 @@ class _Sender:
             self._fail(planned, error)
             return
         self.sent.acknowledged += 1
+        self.sent.by_role[planned.role] += 1
         if self._ledger:
             self._ledger.acknowledge(planned, message.partition(), message.offset(), message.timestamp()[1])
 
@@ -124,7 +128,7 @@ def send_all(
         if ledger:
             ledger.intend(chunk.first, chunk.until)
         for slice_ in pace.slices(chunk.deliveries):
-            sender.wait_until(pace.next_send)
+            sender.wait_until(pace.next_send, stop)
             if stop.is_set():
                 break
             for planned in slice_:
