@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any, LiteralString
 
@@ -28,6 +28,7 @@ TRANSACTION_TIMEOUT_MS = 60_000
 LOCK_TIMEOUT_MS = 65_000
 """The longest: who waits for a stopped writer outlives it."""
 
+_SCHEMA_LOCK = 0x5EA1
 _LINE = re.compile(r"[a-z][a-z0-9_]{0,30}")
 _UNLIMITED = "SET LOCAL transaction_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0"
 
@@ -49,11 +50,36 @@ def lift_timeouts(conn: Connection) -> None:
     conn.execute(_UNLIMITED)
 
 
+@contextmanager
+def one_round_trip(conn: Connection) -> Iterator[None]:
+    """One transaction whose statements leave together; the first refusal in the server undoes it all."""
+    refusal: psycopg.Error | None = None
+    try:
+        with conn.pipeline():
+            try:
+                conn.execute("BEGIN")
+                yield
+                conn.execute("COMMIT")
+            except psycopg.Error as error:
+                refusal = error  # the pipeline's own end would log a second, emptier error about it
+        if refusal is not None:
+            raise refusal
+    except BaseException as error:
+        with suppress(psycopg.Error):
+            conn.rollback()
+        raise refusal or error from None
+
+
 def schema_of(line: str) -> str:
     """The database schema of a line."""
     if not _LINE.fullmatch(line):
         raise BadRequest(f"{line!r} cannot name a line.", fix="Use 1 to 31 of a-z, 0-9 and _, beginning with a letter.", line=line)
     return f"line_{line}"
+
+
+def lock_schema(conn: Connection, line: str) -> None:
+    """Until the end of the transaction nobody else makes or drops tables of this line."""
+    conn.execute("SELECT pg_advisory_xact_lock(%s, %s)", (_SCHEMA_LOCK, lock_key(line)))
 
 
 @lru_cache(maxsize=512)
@@ -101,6 +127,8 @@ def _translation(error: psycopg.Error, line: str) -> SeamError | None:
             return DiskFull(
                 f"The database has no room: {message}.", untouched="The transaction was undone.", fix="Free disk space, then run it again."
             )
+        case "42P01" if re.search(r"\.(speed|batch)_[0-9a-f]{12}", message):
+            return ViewNotReady(f"This release's form of the view is not set up on line {line}.", fix="seam up", line=line)
         case "3F000" | "42P01" | "42883":
             return UnknownLine(f"Line {line} is not in this database ({message}).", fix="seam up", line=line)
     if isinstance(error, psycopg.OperationalError | pg.IdleInTransactionSessionTimeout | pg.TransactionTimeout):

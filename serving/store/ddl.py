@@ -127,8 +127,7 @@ LANGUAGE sql STABLE AS $body$
             WHEN NOT g.folded THEN 'unfolded'
         END
     FROM {s}.frontier f
-    CROSS JOIN {s}.pointer p
-    JOIN {s}.manifests m ON m.manifest = coalesce(asked_manifest, p.manifest)
+    JOIN {s}.manifests m ON m.manifest = coalesce(asked_manifest, (SELECT p.manifest FROM {s}.pointer p))
     CROSS JOIN LATERAL (
         SELECT count(*) AS many,
             coalesce(bool_and(o.start = o.expected AND NOT o.rows_expired

@@ -15,7 +15,7 @@ from psycopg.types.json import Jsonb
 from serving.errors import Fenced
 from serving.store.arrays import InstantArray, Int8Array, TextArray, instant_array, int8_array, text_array
 from serving.store.cells import added, cell_columns, cell_key, names, speed_table
-from serving.store.database import Connection, on_line, schema_of, translated
+from serving.store.database import Connection, on_line, one_round_trip, schema_of, translated
 from serving.store.epoch_checks import check_epoch
 from serving.store.quarantine import ADD_QUARANTINE, quarantine_arrays
 from serving.store.records import Epoch, Frontier, Marker, SeenIds, Token
@@ -95,7 +95,7 @@ def commit_epoch(conn: Connection, line: str, token: Token, epoch: Epoch, views:
     different = {view.fingerprint: view for view in views}
     values = _epoch_values(token, epoch, sorted(different))
     with translated(line):
-        with conn.pipeline(), conn.transaction():
+        with one_round_trip(conn):
             # 1. lock, then read; raises in the server, so that nothing after it runs
             conn.execute(on_line(line, "SELECT {s}.hold_frontier(%(token)s, %(start)s)"), values)
             # 2. partials
@@ -206,7 +206,7 @@ def store_source_position(conn: Connection, line: str, token: Token, position: O
 
     Guarantees: one transaction under the token; run twice it stores the same.
     """
-    with translated(line), conn.pipeline(), conn.transaction():
+    with translated(line), one_round_trip(conn):
         conn.execute(on_line(line, "SELECT {s}.hold_frontier(%s, NULL)"), (token,))
         conn.execute(on_line(line, _STORE_POSITION), {"position": Jsonb(position.to_json())})
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from psycopg import sql
 
-from serving.store.database import Connection, lift_timeouts, on_line, schema_of, translated
+from serving.store.database import Connection, lift_timeouts, lock_schema, on_line, schema_of, translated
 from serving.store.records import Expired, ManifestId, SegmentId
 from serving.store.runs import living_run
 from serving.store.stored_manifests import hold_pointer
@@ -120,6 +120,7 @@ DELETE FROM {s}.epochs e USING {s}.epochs r WHERE r.generation = e.generation AN
 
 
 def _tables(conn: Connection, line: str, gone: Expired) -> Expired:
+    lock_schema(conn, line)
     rows = conn.execute(on_line(line, _UNUSED), {"schema": schema_of(line)}).fetchall()
     for (fingerprint,) in rows:
         for side in ("speed", "batch"):

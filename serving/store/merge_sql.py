@@ -1,10 +1,12 @@
 """The SQL that joins both sides of the seam: one text for the merged read and for the SQL views.
 
-It expects the relation `state` (manifest, generation, …) and reads the segments of that manifest and the speed rows of
-the generations after it. Nothing here decides whether an answer may be given; `seam_state` does.
+It reads the segments of one manifest and the speed rows of the generations after it. Nothing here decides whether an
+answer may be given; `seam_state` does.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from psycopg import sql
 
@@ -16,46 +18,34 @@ Text = sql.SQL | sql.Composed
 NOTHING: Text = sql.SQL("")
 
 
-def segments_of(line: str, view: View, days: Text = NOTHING) -> Text:
-    """The segments the manifest names for this view."""
-    return sql.SQL(
-        "SELECT n.segment FROM state JOIN {}.manifest_segments n ON n.manifest = state.manifest AND n.fingerprint = {}{}"
-    ).format(sql.Identifier(schema_of(line)), sql.Literal(view.fingerprint), days)
+@dataclass(frozen=True, slots=True)
+class Pointed:
+    """The manifest's id and generation, as SQL values and not as a relation: no plan can begin anywhere else."""
+
+    manifest: Text
+    generation: Text
 
 
-def generations_of(line: str) -> Text:
-    """The generations after the manifest's."""
-    return sql.SQL("SELECT g.generation FROM state JOIN {}.generations g ON g.generation > state.generation").format(
-        sql.Identifier(schema_of(line))
-    )
-
-
-def parts(line: str, view: View, *, days: Text = NOTHING, cells: Text = NOTHING, first: Text = NOTHING) -> Text:
+def parts(line: str, view: View, pointed: Pointed, *, days: Text = NOTHING, cells: Text = NOTHING, first: Text = NOTHING) -> Text:
     """The cells of both sides, unmerged. `cells` filters them; `first` orders and bounds those of each segment and generation."""
+    schema = sql.Identifier(schema_of(line))
+    segments = sql.SQL("SELECT n.segment FROM {}.manifest_segments n WHERE n.manifest = {} AND n.fingerprint = {}{}").format(
+        schema, pointed.manifest, sql.Literal(view.fingerprint), days
+    )
+    generations = sql.SQL("SELECT g.generation FROM {}.generations g WHERE g.generation > {}").format(schema, pointed.generation)
     side = sql.SQL(
         "SELECT {columns}, {speed} AS speed FROM ({chosen}) c CROSS JOIN LATERAL"
         " (SELECT {columns} FROM {table} t WHERE t.{part} = c.{part}{cells}{first}) p"
     )
     columns = names(cell_columns(view))
-    batch = side.format(
-        columns=columns,
-        speed=sql.SQL("false"),
-        chosen=segments_of(line, view, days),
-        table=batch_table(line, view),
-        part=sql.Identifier("segment"),
-        cells=cells,
-        first=first,
-    )
-    speed = side.format(
-        columns=columns,
-        speed=sql.SQL("true"),
-        chosen=generations_of(line),
-        table=speed_table(line, view),
-        part=sql.Identifier("generation"),
-        cells=cells,
-        first=first,
-    )
-    return sql.SQL("{} UNION ALL {}").format(batch, speed)
+    sides = [
+        side.format(columns=columns, speed=sql.SQL(speed), chosen=chosen, table=table, part=sql.Identifier(part), cells=cells, first=first)
+        for speed, chosen, table, part in (
+            ("false", segments, batch_table(line, view), "segment"),
+            ("true", generations, speed_table(line, view), "generation"),
+        )
+    ]
+    return sql.SQL(" UNION ALL ").join(sides)
 
 
 def merged_cells(view: View, *, total: bool = False) -> Text:

@@ -8,7 +8,7 @@ from psycopg import sql
 
 from serving.store.cells import cell_key, names
 from serving.store.database import schema_of
-from serving.store.merge_sql import NOTHING, Text, merged_cells, parts
+from serving.store.merge_sql import NOTHING, Pointed, Text, merged_cells, parts
 from views.view import View
 
 
@@ -85,6 +85,9 @@ def _result_columns(view: View) -> list[tuple[str, Text]]:
     ]
 
 
+_POINTED = Pointed(sql.SQL("(SELECT manifest FROM state)"), sql.SQL("(SELECT generation FROM state)"))
+
+
 def _parts(line: str, view: View, shape: Shape) -> Text:
     cells = [sql.SQL(" AND t.{} = {}").format(sql.Identifier(field), sql.Placeholder(f"key_{field}")) for field in shape.key]
     days: list[Text] = []
@@ -99,7 +102,7 @@ def _parts(line: str, view: View, shape: Shape) -> Text:
     # In one segment or generation a cell is one row. So a cell among the first n of the answer is among the first n
     # of each of them that holds it, and bounding each before the merge loses no part of any shown cell.
     first = sql.SQL(" ORDER BY {} LIMIT %(many)s").format(names(cell_key(view))) if shape.limit and not shape.total else NOTHING
-    return parts(line, view, days=sql.Composed(days), cells=sql.Composed(cells), first=first)
+    return parts(line, view, _POINTED, days=sql.Composed(days), cells=sql.Composed(cells), first=first)
 
 
 def _after_cursor(view: View, shape: Shape) -> sql.Composed:

@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from serving.errors import StateTooNew
 from serving.store import ddl
 from serving.store.cells import table_statements
-from serving.store.database import Connection, lock_key, on_line, schema_of, translated
+from serving.store.database import Connection, lock_schema, on_line, schema_of, translated
 from serving.store.records import LineInfo
 from serving.store.sql_views import sql_view_statements
 from serving.store.vectors import OffsetVector
 from views.view import View
-
-_SCHEMA_LOCK = 0x5EA1
 
 
 def create_line(conn: Connection, info: LineInfo, views: Sequence[View]) -> LineInfo:
@@ -26,7 +23,7 @@ def create_line(conn: Connection, info: LineInfo, views: Sequence[View]) -> Line
     Guarantees: one transaction; run twice, or by two processes at once, it leaves one line.
     """
     with translated(info.name), conn.transaction():
-        _lock_schema(conn, info.name)
+        lock_schema(conn, info.name)
         stored = read_line(conn, info.name)
         if stored is None:
             for statements in (ddl.LINE_TABLES, ddl.HOLD_FRONTIER, ddl.SEAM_STATE):
@@ -76,7 +73,7 @@ def ensure_views(conn: Connection, line: str, views: Sequence[View]) -> None:
         if not missing:
             return
         with conn.transaction():
-            _lock_schema(conn, line)
+            lock_schema(conn, line)
             for view in _missing(conn, line, views):
                 for statement in (*table_statements(line, view), *sql_view_statements(line, view)):
                     conn.execute(statement)
@@ -97,7 +94,3 @@ def _missing(conn: Connection, line: str, views: Sequence[View]) -> list[View]:
 def _declaration(view: View) -> str:
     """What tables and SQL view are made of: the fingerprint, and the order of the shown columns."""
     return json.dumps({"fingerprint": view.fingerprint, "key": view.key, "measures": list(view.measures)})
-
-
-def _lock_schema(conn: Connection, line: str) -> None:
-    conn.execute(sql.SQL("SELECT pg_advisory_xact_lock(%s, %s)"), (_SCHEMA_LOCK, lock_key(line)))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from psycopg import errors as pg
 from psycopg import sql
 
-from serving.errors import ChecksFailed
+from serving.errors import ChecksFailed, NightlyLocked
 from serving.store.cells import batch_table, cell_columns, cell_key, names
 from serving.store.csv_cells import csv_of
 from serving.store.database import Connection, lift_timeouts, on_line, translated
@@ -29,6 +29,7 @@ def load_segment(conn: Connection, line: str, run: RunId, view: View, day: date,
     """
     with translated(line), conn.transaction():
         lift_timeouts(conn)
+        _check_living(conn, line, run)
         _forget(conn, line, run, view, day)
         row = conn.execute(
             on_line(line, "INSERT INTO {s}.segments (run, fingerprint, day) VALUES (%s, %s, %s) RETURNING segment"),
@@ -58,6 +59,12 @@ def list_segments(conn: Connection, line: str) -> list[Segment]:
             )
         ).fetchall()
     return [Segment(*row) for row in rows]
+
+
+def _check_living(conn: Connection, line: str, run: RunId) -> None:
+    row = conn.execute(on_line(line, "SELECT ended_at FROM {s}.runs WHERE run = %s FOR KEY SHARE"), (run,)).fetchone()
+    if row is None or row[0] is not None:
+        raise NightlyLocked(f"Run {run} is not under way.", untouched="Nothing was loaded.", fix="seam nightly", run=str(run))
 
 
 def _forget(conn: Connection, line: str, run: RunId, view: View, day: date) -> None:
@@ -108,9 +115,12 @@ def _totals(conn: Connection, line: str, view: View, segment: SegmentId) -> tupl
 
 def _digest(conn: Connection, line: str, view: View, segment: SegmentId) -> str:
     """SHA-256 of the stored rows in order, as the database writes them. Measures by name: their order is no part of the logic."""
-    columns = [*cell_key(view), *sorted(column.name for column in view.columns)]
+    values = [sql.SQL("extract(epoch FROM window_start)::bigint"), *(sql.Identifier(name) for name in sorted(c.name for c in view.columns))]
     query = sql.SQL("COPY (SELECT {} FROM {} WHERE segment = {} ORDER BY {}) TO STDOUT").format(
-        names(columns), batch_table(line, view), sql.Literal(segment), names(cell_key(view))
+        sql.SQL(", ").join([*(sql.Identifier(field) for field in view.key), *values]),
+        batch_table(line, view),
+        sql.Literal(segment),
+        names(cell_key(view)),
     )
     digest = hashlib.sha256()
     with conn.cursor() as cursor, cursor.copy(query) as rows:

@@ -9,7 +9,7 @@ from psycopg import sql
 
 from serving.store.cells import names
 from serving.store.database import schema_of
-from serving.store.merge_sql import merged_cells, parts
+from serving.store.merge_sql import Pointed, merged_cells, parts
 from views.view import View
 
 
@@ -35,7 +35,7 @@ def _selected(line: str, view: View) -> sql.Composed:
         " coalesce(NOT m.speed AND m.first_window + {length} <= s.watermark, false) AS final,"
         " s.manifest, s.cut, s.frontier, m.from_batch, m.from_speed"
         " FROM {schema}.seam_checked({name}, {fingerprint}) s CROSS JOIN LATERAL"
-        " (WITH state AS (SELECT s.manifest, s.generation), parts AS ({parts}) {merged}) m"
+        " (WITH parts AS ({parts}) {merged}) m"
     ).format(
         keys=sql.SQL("").join(sql.SQL("m.{}, ").format(sql.Identifier(field)) for field in view.key),
         length=sql.SQL("interval {}").format(sql.Literal(f"{view.window.seconds} seconds")),
@@ -43,6 +43,6 @@ def _selected(line: str, view: View) -> sql.Composed:
         schema=sql.Identifier(schema_of(line)),
         name=sql.Literal(view.name),
         fingerprint=sql.Literal(view.fingerprint),
-        parts=parts(line, view),
+        parts=parts(line, view, Pointed(sql.SQL("s.manifest"), sql.SQL("s.generation"))),
         merged=merged_cells(view),
     )
