@@ -62,7 +62,7 @@ class Mix:
 
     def __post_init__(self) -> None:
         if not (0 <= self.duplicates <= 1 and 0 <= self.malformed <= 1):
-            raise BadRequest(f"shares {self.duplicates} and {self.malformed}", fix="Give --duplicates and --malformed between 0 and 1.")
+            raise BadRequest(f"shares {self.duplicates} and {self.malformed}.", fix="Give --duplicates and --malformed between 0 and 1.")
 
 
 def planned_deliveries(

@@ -52,9 +52,9 @@ class Tape:
 
     def __post_init__(self) -> None:
         if self.gap < timedelta(microseconds=1):
-            raise BadRequest(f"events {self.gap} apart", fix="Give them a longer span: --span.")
+            raise BadRequest(f"events {self.gap} apart.", fix="Give them a longer span: --span.")
         if not 2001 <= self.start.year <= 2098:
-            raise BadRequest(f"a tape that starts {self.start:%Y-%m-%d}", fix="Event days lie between 2001 and 2098: --day 2026-03-01.")
+            raise BadRequest(f"a tape that starts {self.start:%Y-%m-%d}.", fix="Event days lie between 2001 and 2098: --day 2026-03-01.")
 
     @property
     def start_us(self) -> int:

@@ -47,10 +47,10 @@ class LedgerWriter:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file: BinaryIO = path.open("xb", buffering=1 << 20)
         except FileExistsError:
-            raise BadRequest(f"{path} is a ledger already", untouched="Nothing was sent.", fix="Name another --ledger file.") from None
+            raise BadRequest(f"{path} is a ledger already.", untouched="Nothing was sent.", fix="Name another --ledger file.") from None
         except OSError as error:
             raise BadRequest(
-                f"{path} cannot be written: {error.strerror}", untouched="Nothing was sent.", fix="Name another --ledger file."
+                f"{path} cannot be written: {error.strerror}.", untouched="Nothing was sent.", fix="Name another --ledger file."
             ) from error
         self._write(json.dumps({"ledger": 1, **header}).encode() + b"\n")
         self._flush()
@@ -116,7 +116,7 @@ def read_ledger(path: Path) -> Iterator[Entry]:
                 if line.startswith(b'{"partition":') and line.endswith(b"\n"):
                     yield _entry(path, number, line)
     except OSError as error:
-        raise BadRequest(f"{path} cannot be read: {error.strerror}", fix="Name a ledger that `seam produce --ledger` wrote.") from error
+        raise BadRequest(f"{path} cannot be read: {error.strerror}.", fix="Name a ledger that `seam produce --ledger` wrote.") from error
 
 
 def _entry(path: Path, number: int, line: bytes) -> Entry:
@@ -128,7 +128,7 @@ def _entry(path: Path, number: int, line: bytes) -> Entry:
         return Entry(fields["partition"], fields["offset"], fields["log_time_ms"], value, Role(fields["delivery"]))
     except (ValueError, KeyError) as error:
         raise BadRequest(
-            f"{path}, line {number}: not a line of a ledger", fix="Name a ledger that `seam produce --ledger` wrote."
+            f"{path}, line {number}: not a line of a ledger.", fix="Name a ledger that `seam produce --ledger` wrote."
         ) from error
 
 

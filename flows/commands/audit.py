@@ -41,9 +41,7 @@ def audit(
     sample: Annotated[int | None, typer.Option(min=1, metavar="N", help="Compare N random cells of each view instead of all.")] = None,
     over: Annotated[Way, typer.Option(help="How to ask for what is served.")] = Way.SQL,
     line: Annotated[str, typer.Option(help="The line to audit; the configured one if left out.")] = "",
-    from_dump: Annotated[
-        Path | None, typer.Option(help="Recount this dump or ledger instead of the topic; may be repeated as a,b.")
-    ] = None,
+    from_dump: Annotated[list[Path] | None, typer.Option(help="Recount this dump or ledger instead of the topic; may be repeated.")] = None,
     dump: Annotated[Path | None, typer.Option(help="Also write what was read of the topic to this new file.")] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -69,7 +69,8 @@ def produce(
     with _opened(source) as lines, LedgerWriter(ledger, about) if ledger else nullcontext() as writer:
         chunks = replayed_lines(lines) if lines else planned_deliveries(tape, mix, 0, events, partitions=partitions, earlier=earlier)
         sent = _send(producer, settings.topic, chunks, writer, rate, None if lines else events)
-    _show(sent, about | {"events": sent.by_role[Role.FIRST], "ledger": str(ledger) if ledger else None}, as_json)
+    made = {} if source else {"events": sent.by_role[Role.FIRST]}
+    _show(sent, {**about, **made, "ledger": str(ledger) if ledger else None}, as_json)
 
 
 def _tape(events: int, rate: float | None, seed: int, late: float, day: datetime | None, span: float | None, *, now: datetime) -> Tape:
