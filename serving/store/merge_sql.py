@@ -23,7 +23,8 @@ class Pointed:
     """The manifest's id and generation, as SQL values and not as a relation: no plan can begin anywhere else."""
 
     manifest: Text
-    generation: Text
+    generation: Text | None
+    """None leaves the speed side out: the rows at the manifest's own cut."""
 
 
 def parts(line: str, view: View, pointed: Pointed, *, days: Text = NOTHING, cells: Text = NOTHING, first: Text = NOTHING) -> Text:
@@ -32,18 +33,25 @@ def parts(line: str, view: View, pointed: Pointed, *, days: Text = NOTHING, cell
     segments = sql.SQL("SELECT n.segment FROM {}.manifest_segments n WHERE n.manifest = {} AND n.fingerprint = {}{}").format(
         schema, pointed.manifest, sql.Literal(view.fingerprint), days
     )
-    generations = sql.SQL("SELECT g.generation FROM {}.generations g WHERE g.generation > {}").format(schema, pointed.generation)
+    chosen = [("false", segments, batch_table(line, view), "segment")]
+    if pointed.generation is not None:
+        generations = sql.SQL("SELECT g.generation FROM {}.generations g WHERE g.generation > {}").format(schema, pointed.generation)
+        chosen.append(("true", generations, speed_table(line, view), "generation"))
     side = sql.SQL(
         "SELECT {columns}, {speed} AS speed FROM ({chosen}) c CROSS JOIN LATERAL"
         " (SELECT {columns} FROM {table} t WHERE t.{part} = c.{part}{cells}{first}) p"
     )
-    columns = names(cell_columns(view))
     sides = [
-        side.format(columns=columns, speed=sql.SQL(speed), chosen=chosen, table=table, part=sql.Identifier(part), cells=cells, first=first)
-        for speed, chosen, table, part in (
-            ("false", segments, batch_table(line, view), "segment"),
-            ("true", generations, speed_table(line, view), "generation"),
+        side.format(
+            columns=names(cell_columns(view)),
+            speed=sql.SQL(speed),
+            chosen=ids,
+            table=table,
+            part=sql.Identifier(part),
+            cells=cells,
+            first=first,
         )
+        for speed, ids, table, part in chosen
     ]
     return sql.SQL(" UNION ALL ").join(sides)
 

@@ -41,6 +41,7 @@ def statement(line: str, view: View, query: Query) -> tuple[bytes, dict[str, obj
         start=query.start is not None,
         end=query.end is not None,
         total=query.total,
+        as_of=query.as_of is not None,
         limit=query.limit is not None,
         cursor=query.cursor is not None,
     )

@@ -20,6 +20,7 @@ class Shape:
     start: bool
     end: bool
     total: bool
+    as_of: bool
     limit: bool
     cursor: bool
 
@@ -85,6 +86,7 @@ def _result_columns(view: View) -> list[tuple[str, Text]]:
     ]
 
 
+_AS_OF = Pointed(sql.SQL("(SELECT manifest FROM state)"), None)
 _POINTED = Pointed(sql.SQL("(SELECT manifest FROM state)"), sql.SQL("(SELECT generation FROM state)"))
 
 
@@ -102,7 +104,7 @@ def _parts(line: str, view: View, shape: Shape) -> Text:
     # In one segment or generation a cell is one row. So a cell among the first n of the answer is among the first n
     # of each of them that holds it, and bounding each before the merge loses no part of any shown cell.
     first = sql.SQL(" ORDER BY {} LIMIT %(many)s").format(names(cell_key(view))) if shape.limit and not shape.total else NOTHING
-    return parts(line, view, _POINTED, days=sql.Composed(days), cells=sql.Composed(cells), first=first)
+    return parts(line, view, _AS_OF if shape.as_of else _POINTED, days=sql.Composed(days), cells=sql.Composed(cells), first=first)
 
 
 def _after_cursor(view: View, shape: Shape) -> sql.Composed:

@@ -1,0 +1,1 @@
+"""The store against a naive oracle, on real PostgreSQL."""
