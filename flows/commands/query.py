@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.console import AsJson, note, print_json, print_table
+from flows.console import AsJson, note, print_json
 
 if TYPE_CHECKING:
     from serving.store.database import Connection
@@ -75,8 +75,8 @@ def views(as_json: AsJson = False) -> None:
         print_json([view_json(view) for view in ALL_VIEWS])
         return
     columns = ("view", "key", "window", "measures", "fingerprint")
-    rows = [(v.name, ", ".join(v.key), v.window.length, ", ".join(v.measures), v.fingerprint) for v in ALL_VIEWS]
-    print_table("", columns, rows)
+    rows = [(v.name, ", ".join(v.key), str(v.window.length), ", ".join(v.measures), v.fingerprint) for v in ALL_VIEWS]
+    _print_wide(columns, rows)
 
 
 def manifests(line: Line = "", as_json: AsJson = False) -> None:
@@ -161,14 +161,15 @@ def _print_answer(view: View, answer: Answer, form: Format) -> None:
         writer.writerow(columns)
         writer.writerows([_csv_cell(row[column]) for column in columns] for row in answer.rows)
     else:
-        _print_rows([column for column in columns if column != "id_checksum"], view, answer)
+        shown = [column for column in columns if column != "id_checksum"]
+        _print_wide(shown, ([row[column] for column in shown] for row in answer.rows), right=view.measures)
         if answer.next is not None:
             print(f"There are more rows: --limit N, --format csv, or --cursor {answer.next}")
     say = note if form is Format.CSV else print
     say(_provenance_line(answer))
 
 
-def _print_rows(columns: Sequence[str], view: View, answer: Answer) -> None:
+def _print_wide(columns: Sequence[str], rows: Iterable[Sequence[object]], right: Collection[str] = ()) -> None:
     """As wide as the rows are: a folded instant cannot be read, and a terminal that is too narrow breaks lines by itself."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
@@ -176,9 +177,9 @@ def _print_rows(columns: Sequence[str], view: View, answer: Answer) -> None:
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column in columns:
-        table.add_column(column, justify="right" if column in view.measures else "left", no_wrap=True)
-    for row in answer.rows:
-        table.add_row(*(_table_cell(row[column]) for column in columns))
+        table.add_column(column, justify="right" if column in right else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*(_table_cell(value) for value in row))
     Console(highlight=False, markup=False, width=1_000, soft_wrap=True).print(table)
 
 
@@ -207,17 +208,17 @@ def _provenance_line(answer: Answer) -> str:
 
 
 def _print_manifests(found: Sequence[Manifest]) -> None:
-    columns = ("", "id", "generation", "cut", "published at", "days", "segments")
+    columns = ("id", "generation", "cut", "published_at", "days", "segments", "current")
     rows = [
         (
-            "current" if m.current else "",
             m.manifest,
             m.generation,
-            m.cut,
-            f"{m.published_at:%Y-%m-%d %H:%M:%S}Z",
-            len({day for _, day in m.segments}),
+            str(m.cut),
+            f"{m.published_at:%Y-%m-%dT%H:%M:%SZ}",
+            len({d for _, d in m.segments}),
             len(m.segments),
+            m.current,
         )
         for m in found
     ]
-    print_table("", columns, rows, right=("id", "generation", "days", "segments"))
+    _print_wide(columns, rows, right=("id", "generation", "days", "segments"))

@@ -12,12 +12,12 @@ from threading import Thread
 from typing import TypeVar
 
 import httpx
-from served_tape import LINE
 
 from serving.api.app import create_app
 from serving.api.keys import load_keys
 from serving.api.pool import StorePool
 from serving.api.server import server
+from tests.serving.served_tape import LINE
 from views.registry import ALL_VIEWS
 from views.view import View
 

@@ -8,12 +8,12 @@ from operator import attrgetter
 import psycopg
 import pytest
 from psycopg.rows import dict_row
-from served_api import Api
-from served_tape import LINE, NOON, Tape, naive_rows, shown_instant, without_final
 
 from serving.client import Seam
 from serving.store import database, read
 from serving.store.records import Query
+from tests.serving.served_api import Api
+from tests.serving.served_tape import LINE, NOON, Tape, naive_rows, shown_instant, without_final
 from views.registry import ALL_VIEWS
 from views.view import View
 
@@ -36,14 +36,14 @@ def known(provenance: dict[str, object]) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("view", ALL_VIEWS, ids=attrgetter("name"))
-def test_every_way_of_asking_gives_the_rows_of_a_naive_fold(view: View, tape: Tape, api: Api) -> None:
-    over_http = api.get(f"/v1/views/{view.name}").json()
-    with Seam(api.url, api.key) as seam:
+def test_every_way_of_asking_gives_the_rows_of_a_naive_fold(view: View, read_tape: Tape, read_api: Api) -> None:
+    over_http = read_api.get(f"/v1/views/{view.name}").json()
+    with Seam(read_api.url, read_api.key) as seam:
         by_client = seam.query(view.name)
-    with database.connect(tape.url) as conn:
+    with database.connect(read_tape.url) as conn:
         direct = read.read(conn, LINE, view, Query()).to_json()
-    by_sql, with_provenance = sql_rows(tape.url, view)
-    assert without_final(over_http["rows"]) == naive_rows(view, tape.events)
+    by_sql, with_provenance = sql_rows(read_tape.url, view)
+    assert without_final(over_http["rows"]) == naive_rows(view, read_tape.events)
     assert over_http["rows"] == list(by_client.rows) == direct["rows"] == by_sql
     assert known(over_http["provenance"]) == known(by_client.provenance.to_json()) == known(direct["provenance"])  # type: ignore[arg-type]
     assert over_http["provenance"]["manifest"] == 1
@@ -53,19 +53,21 @@ def test_every_way_of_asking_gives_the_rows_of_a_naive_fold(view: View, tape: Ta
     assert {row["manifest"] for row in with_provenance} == {1}
 
 
-def test_key_and_range_select_what_a_naive_filter_selects(tape: Tape, api: Api) -> None:
+def test_key_and_range_select_what_a_naive_filter_selects(read_tape: Tape, read_api: Api) -> None:
     view = next(view for view in ALL_VIEWS if view.name == "revenue_by_merchant")
     start, end = NOON + timedelta(minutes=10), NOON + timedelta(minutes=40)
-    answer = api.get(
+    answer = read_api.get(
         "/v1/views/revenue_by_merchant", merchant_id="m-1", currency="EUR", **{"from": start.isoformat(), "to": "2026-03-01T13:40:00+01:00"}
     )
-    wanted = [event for event in tape.events if event.merchant_id == "m-1" and event.currency == "EUR" and start <= event.event_time < end]
+    wanted = [
+        event for event in read_tape.events if event.merchant_id == "m-1" and event.currency == "EUR" and start <= event.event_time < end
+    ]
     assert without_final(answer.json()["rows"]) == naive_rows(view, wanted)
 
 
-def test_a_total_is_the_sum_of_its_rows(tape: Tape, api: Api) -> None:
-    total = api.get("/v1/views/account_activity", account_id="a-1", currency="EUR", total="true").json()
-    of_account = [event for event in tape.events if event.account_id == "a-1" and event.currency == "EUR"]
+def test_a_total_is_the_sum_of_its_rows(read_tape: Tape, read_api: Api) -> None:
+    total = read_api.get("/v1/views/account_activity", account_id="a-1", currency="EUR", total="true").json()
+    of_account = [event for event in read_tape.events if event.account_id == "a-1" and event.currency == "EUR"]
     (row,) = total["rows"]
     assert row["transactions"] == len(of_account)
     assert row["amount_cents"] == sum(event.amount_cents for event in of_account)
@@ -73,19 +75,19 @@ def test_a_total_is_the_sum_of_its_rows(tape: Tape, api: Api) -> None:
     assert total["provenance"]["from_batch"] + total["provenance"]["from_speed"] == len(of_account)
 
 
-def test_as_of_a_manifest_gives_the_rows_at_its_cut(tape: Tape, api: Api) -> None:
-    with Seam(api.url, api.key) as seam:
+def test_as_of_a_manifest_gives_the_rows_at_its_cut(read_tape: Tape, read_api: Api) -> None:
+    with Seam(read_api.url, read_api.key) as seam:
         answer = seam.query("system_usage", as_of=1)
         nothing = seam.query("system_usage", as_of=0)
     view = next(view for view in ALL_VIEWS if view.name == "system_usage")
-    assert without_final(answer.rows) == naive_rows(view, tape.events[:500])  # type: ignore[arg-type]
+    assert without_final(answer.rows) == naive_rows(view, read_tape.events[:500])  # type: ignore[arg-type]
     assert answer.provenance.frontier == answer.provenance.cut and answer.provenance.from_speed == 0
     assert list(nothing.rows) == []
 
 
 @pytest.mark.parametrize("limit", [1, 7, 100])
-def test_pages_together_are_one_read(limit: int, tape: Tape, api: Api) -> None:
-    with Seam(api.url, api.key) as seam:
+def test_pages_together_are_one_read(limit: int, read_tape: Tape, read_api: Api) -> None:
+    with Seam(read_api.url, read_api.key) as seam:
         whole = list(seam.query("revenue_by_merchant", limit=10_000).rows)
         pages = list(seam.pages("revenue_by_merchant", key={"merchant_id": "m-2"}, limit=limit))
         by_key = [row for row in whole if row["merchant_id"] == "m-2"]
@@ -97,9 +99,9 @@ def test_pages_together_are_one_read(limit: int, tape: Tape, api: Api) -> None:
 
 
 def test_sums_beyond_64_bits_arrive_whole(tape: Tape, api: Api) -> None:
+    view = next(view for view in ALL_VIEWS if view.name == "account_activity")
     with psycopg.connect(tape.url, autocommit=True) as conn:
-        view = next(view for view in ALL_VIEWS if view.name == "account_activity")
-        conn.execute(f"UPDATE line_main.batch_{view.fingerprint} SET amount_cents = 10::numeric ^ 25")
+        conn.execute(f"UPDATE line_main.batch_{view.fingerprint} SET amount_cents = 10::numeric ^ 25")  # type: ignore[arg-type]
     with Seam(api.url, api.key) as seam:
-        sums = [row["amount_cents"] for row in seam.rows("account_activity", as_of=1)]
-    assert set(sums) == {10**25}
+        (row, *_) = seam.rows("account_activity", as_of=1)
+    assert row["amount_cents"] == 10**25
