@@ -20,7 +20,9 @@ import argparse
 import ipaddress
 import logging
 import os
+import signal
 import sys
+import time
 from pathlib import Path
 
 from serving.errors import BadSetting, SeamError
@@ -50,8 +52,9 @@ class _OneLine(logging.Formatter):
 
 def _log_to_stderr() -> None:
     handler = logging.StreamHandler()
-    handler.setFormatter(_OneLine("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s %(message)s", "%Y-%m-%dT%H:%M:%S"))
-    handler.formatter.converter = __import__("time").gmtime  # type: ignore[union-attr]
+    formatter = _OneLine("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s %(message)s", "%Y-%m-%dT%H:%M:%S")
+    formatter.converter = time.gmtime
+    handler.setFormatter(formatter)
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # it repeats every attempt while the database is away
 
@@ -85,7 +88,13 @@ def _serve(arguments: argparse.Namespace) -> None:
         raise BadSetting("There is no database URL.", fix="Give --database-url-file FILE or set SEAM_DATABASE_URL.")
     store = StorePool(url, arguments.line, connections=arguments.connections)
     app = create_app(store, load_keys(arguments.secrets), ALL_VIEWS, dev=arguments.dev, log_all=arguments.log_requests)
+    for stop in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(stop, _stopped)  # uvicorn stops in order, then raises the signal again
     server(app, arguments.host, arguments.port, arguments.ready_file).run()
+
+
+def _stopped(number: int, frame: object) -> None:
+    sys.exit(0)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -96,8 +105,6 @@ def main(argv: list[str] | None = None) -> int:
     except SeamError as error:
         print(f"{error.code}: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        return 130
     return 0
 
 

@@ -15,6 +15,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Send
+from starlette.types import Scope as Connection
 
 from serving import shown
 from serving.api import gauges, metrics, openapi, problems
@@ -32,6 +34,14 @@ _MOST_PARAMETERS = 32
 Handler = Callable[[Request], Awaitable[Response]]
 
 
+class LabelledRoute(Route):
+    """A plain route, which costs a request less than the framework's own, and says which one was taken."""
+
+    async def handle(self, scope: Connection, receive: Receive, send: Send) -> None:
+        scope["seam_route"] = self.path
+        await super().handle(scope, receive, send)
+
+
 def create_app(
     store: StorePool, keys: KeyRing, views: Sequence[View], *, dev: bool = False, log_all: bool = False, extra: Sequence[Route] = ()
 ) -> FastAPI:
@@ -40,18 +50,18 @@ def create_app(
     document = openapi.document("Seam", VERSION, views)
     get = ("GET",)
     routes: list[BaseRoute] = [
-        Route("/v1/views/{view}", _view_route(store, {view.name: view for view in views}), methods=get),
-        Route("/v1/views", _fixed([shown.view_json(view) for view in views]), methods=get),
-        Route("/v1/seam", _seam_route(store), methods=get),
-        Route("/v1/manifests", _manifests_route(store), methods=get),
-        Route("/v1/manifests/{id}/publish", _publish_route(store), methods=("POST",)),
-        Route("/healthz", _health_route(store), methods=get),
-        Route("/metrics", _metrics_route(store, counters), methods=get),
-        Route("/openapi.json", _fixed(document), methods=get),
+        LabelledRoute("/v1/views/{view}", _view_route(store, {view.name: view for view in views}), methods=get),
+        LabelledRoute("/v1/views", _fixed([shown.view_json(view) for view in views]), methods=get),
+        LabelledRoute("/v1/seam", _seam_route(store), methods=get),
+        LabelledRoute("/v1/manifests", _manifests_route(store), methods=get),
+        LabelledRoute("/v1/manifests/{id}/publish", _publish_route(store), methods=("POST",)),
+        LabelledRoute("/healthz", _health_route(store), methods=get),
+        LabelledRoute("/metrics", _metrics_route(store, counters), methods=get),
+        LabelledRoute("/openapi.json", _fixed(document), methods=get),
         *extra,
     ]
     if dev:
-        routes.append(Route("/docs", _docs, methods=get))
+        routes.append(LabelledRoute("/docs", _docs, methods=get))
     app = FastAPI(
         title="Seam", routes=routes, openapi_url=None, docs_url=None, redoc_url=None, lifespan=store.lifespan, redirect_slashes=False
     )

@@ -86,7 +86,7 @@ class Gate:
         return None
 
     def _note(self, scope: Connection, status: int, seconds: float, incident: str) -> None:
-        route = getattr(scope.get("route"), "path", "other")
+        route = scope.get("seam_route", "other")
         method = scope["method"] if scope["method"] in ("GET", "POST") else "other"
         self._metrics.observe(method, route, status, seconds)
         if status >= 400 or self._log_all or method == "POST":

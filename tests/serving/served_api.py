@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import httpx
+from starlette.routing import Route
 
 from serving.api.app import create_app
 from serving.api.keys import load_keys
@@ -22,6 +23,7 @@ from views.registry import ALL_VIEWS
 from views.view import View
 
 Found = TypeVar("Found")
+_HTTP = httpx.Client(trust_env=False, timeout=20)
 
 
 @dataclass(frozen=True)
@@ -31,12 +33,15 @@ class Api:
     admin_key: str
 
     def get(self, path: str, **parameters: object) -> httpx.Response:
-        return self.request("GET", path, params={name: str(value) for name, value in parameters.items()})
+        return self.send("GET", path, params={name: str(value) for name, value in parameters.items()}, headers={"X-API-Key": self.key})
 
-    def request(self, method: str, path: str, *, key: str | None = "", **more: object) -> httpx.Response:
-        presented = self.key if key == "" else key
-        headers = {} if presented is None else {"X-API-Key": presented}
-        return httpx.request(method, self.url + path, headers=headers, trust_env=False, timeout=20, **more)  # type: ignore[arg-type]
+    def request(self, method: str, path: str, *, key: str = "") -> httpx.Response:
+        """With the read key, or another one."""
+        return self.send(method, path, headers={"X-API-Key": key or self.key})
+
+    def send(self, method: str, path: str, **more: Any) -> httpx.Response:
+        """Exactly this, without a key unless `headers` has one."""
+        return _HTTP.request(method, self.url + path, **more)
 
 
 def poll(found: Callable[[], Found | None], seconds: float = 20) -> Found:
@@ -61,11 +66,11 @@ def write_keys(folder: Path) -> tuple[str, str]:
 
 
 @contextmanager
-def running_api(database_url: str, folder: Path, views: Sequence[View] = ALL_VIEWS, connections: int = 4) -> Iterator[Api]:
+def running_api(database_url: str, folder: Path, views: Sequence[View] = ALL_VIEWS, extra: Sequence[Route] = ()) -> Iterator[Api]:
     """The whole interface on its real server, in a thread of this process."""
     key, admin_key = write_keys(folder)
     ready = folder / "ready.json"
-    app = create_app(StorePool(database_url, LINE, connections=connections), load_keys(folder), views)
+    app = create_app(StorePool(database_url, LINE, connections=4), load_keys(folder), views, extra=extra)
     running = server(app, "127.0.0.1", 0, ready)
     thread = Thread(target=running.run)
     thread.start()
