@@ -44,9 +44,16 @@ _CONSUMER = {
 }
 
 
+# A backlog makes every trigger late and every stop finds no job to cancel: neither is worth a line for each.
+_QUIET = ("org.apache.spark.sql.execution.streaming.runtime.ProcessingTimeExecutor", "org.apache.spark.scheduler.DAGScheduler")
+
+
 def prepare_session(spark: SparkSession) -> None:
     for key, setting in _SESSION.items():
         spark.conf.set(key, setting)
+    logging = spark._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
+    for name in _QUIET:
+        logging.core.config.Configurator.setLevel(name, logging.Level.ERROR)
 
 
 def read_deliveries(spark: SparkSession, bootstrap: str, topic: str, start: Mapping[int, int], most: int) -> DataFrame:
