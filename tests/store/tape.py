@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from decimal import Decimal
 
 import pyarrow as pa
 import xxhash
@@ -112,7 +113,8 @@ def as_table(view: View, cells: Mapping[tuple[object, ...], Sequence[int]], *, w
     columns["window_start"] = pa.array([cell[-1] for cell in cells], pa.int64())
     for at, column in enumerate(view.columns):
         kind = pa.decimal128(38, 0) if wide and column.wide else pa.int64()
-        columns[column.name] = pa.array([values[at] for values in cells.values()], pa.int64()).cast(kind)
+        lift = Decimal if wide and column.wide else int
+        columns[column.name] = pa.array([lift(values[at]) for values in cells.values()], kind)
     return pa.table(columns)
 
 

@@ -51,14 +51,14 @@ class Poller:
 
 
 def test_readers_see_only_exact_answers_while_epochs_are_committed_and_manifests_published_rolled_back_and_expired(
-    fresh_database_url: str, conn: Connection
+    store_url: str, conn: Connection
 ) -> None:
     rng = random.Random(7)
     tape = Tape(rng)
     tape.produce(600)
     stop = threading.Event()
     with ThreadPoolExecutor(2) as pool:
-        polls = [pool.submit(Poller(fresh_database_url, tape, seed, stop).poll) for seed in (1, 2)]
+        polls = [pool.submit(Poller(store_url, tape, seed, stop).poll) for seed in (1, 2)]
         try:
             speed = Speed(conn, LINE, tape, ALL_VIEWS)
             for part in range(1, 26):
@@ -90,9 +90,9 @@ def both(first: Callable[[], object], second: Callable[[], object]) -> list[obje
         return [future.result() for future in [pool.submit(run, call) for call in (first, second)]]
 
 
-def test_of_two_publishers_one_wins(fresh_database_url: str, conn: Connection, tape: Tape) -> None:
+def test_of_two_publishers_one_wins(store_url: str, conn: Connection, tape: Tape) -> None:
     Speed(conn, LINE, tape, ALL_VIEWS).commit(tape.end)
-    with connect(fresh_database_url) as other:
+    with connect(store_url) as other:
         first = build(other, LINE, tape, ALL_VIEWS)
         other.execute("SELECT pg_advisory_unlock_all()")  # its session was lost, and it lives on
         second = build(conn, LINE, tape, ALL_VIEWS)
@@ -101,19 +101,19 @@ def test_of_two_publishers_one_wins(fresh_database_url: str, conn: Connection, t
     assert [manifest.manifest for manifest in manifests.list_manifests(conn, LINE)] == [0, 1]
 
 
-def test_a_second_run_is_refused_while_the_first_lives(fresh_database_url: str, conn: Connection) -> None:
+def test_a_second_run_is_refused_while_the_first_lives(store_url: str, conn: Connection) -> None:
     run = manifests.begin_run(conn, LINE)
-    with connect(fresh_database_url) as other:
+    with connect(store_url) as other:
         with pytest.raises(NightlyLocked, match="Another run"):
             manifests.begin_run(other, LINE)
         manifests.end_run(conn, LINE, run.run)
         assert manifests.begin_run(other, LINE).base.manifest == 0
 
 
-def test_of_two_commits_of_one_epoch_one_counts(fresh_database_url: str, conn: Connection, tape: Tape) -> None:
+def test_of_two_commits_of_one_epoch_one_counts(store_url: str, conn: Connection, tape: Tape) -> None:
     speed = Speed(conn, LINE, tape, ALL_VIEWS)
     epoch, counted = speed.plan(tape.end)
-    with connect(fresh_database_url) as other:
+    with connect(store_url) as other:
         results = both(
             lambda: epochs.commit_epoch(other, LINE, speed.token, epoch, ALL_VIEWS),
             lambda: epochs.commit_epoch(conn, LINE, speed.token, epoch, ALL_VIEWS),
@@ -122,9 +122,9 @@ def test_of_two_commits_of_one_epoch_one_counts(fresh_database_url: str, conn: C
     assert read.read(conn, LINE, ALL_VIEWS[0], Query(total=True)).rows[0]["transactions"] == len(counted)
 
 
-def test_an_epoch_is_never_split_by_a_seal_beside_it(fresh_database_url: str, conn: Connection, tape: Tape) -> None:
+def test_an_epoch_is_never_split_by_a_seal_beside_it(store_url: str, conn: Connection, tape: Tape) -> None:
     speed = Speed(conn, LINE, tape, ALL_VIEWS)
-    with connect(fresh_database_url) as other:
+    with connect(store_url) as other:
         for part in range(1, 11):
             until = OffsetVector.of({p: offset * part // 10 for p, offset in tape.end})
             for result in both(lambda until=until: speed.commit(until), lambda: generations.seal(other, LINE)):
@@ -135,9 +135,9 @@ def test_an_epoch_is_never_split_by_a_seal_beside_it(fresh_database_url: str, co
             assert answer.provenance.from_speed == len(tape.distinct_below(until)) and answer.provenance.frontier == until
 
 
-def test_who_takes_over_fences_the_writer_before(fresh_database_url: str, conn: Connection, tape: Tape) -> None:
+def test_who_takes_over_fences_the_writer_before(store_url: str, conn: Connection, tape: Tape) -> None:
     old = Speed(conn, LINE, tape, ALL_VIEWS)
-    with connect(fresh_database_url) as other:
+    with connect(store_url) as other:
         new = Speed(other, LINE, tape, ALL_VIEWS)
         for attempt in (
             lambda: old.commit(tape.end),
@@ -149,8 +149,8 @@ def test_who_takes_over_fences_the_writer_before(fresh_database_url: str, conn: 
         assert new.commit(tape.end) == 1
 
 
-def test_a_stopped_writer_loses_its_lock_and_the_next_one_takes_over(fresh_database_url: str, conn: Connection) -> None:
-    stopped = connect(fresh_database_url)
+def test_a_stopped_writer_loses_its_lock_and_the_next_one_takes_over(store_url: str, conn: Connection) -> None:
+    stopped = connect(store_url)
     stopped.execute("SET idle_in_transaction_session_timeout = 300")
     stopped.execute("BEGIN")
     stopped.execute("SELECT FROM line_main.frontier FOR UPDATE")
@@ -165,14 +165,14 @@ def test_every_connection_has_limits_on_waiting(conn: Connection) -> None:
     assert limits == {"lock_timeout": "65s", "idle_in_transaction_session_timeout": "10s"}
 
 
-def test_a_lost_connection_is_a_retryable_error(fresh_database_url: str, conn: Connection, tape: Tape) -> None:
+def test_a_lost_connection_is_a_retryable_error(store_url: str, conn: Connection, tape: Tape) -> None:
     speed = Speed(conn, LINE, tape, ALL_VIEWS)
-    with psycopg.connect(fresh_database_url, autocommit=True) as killer:
+    with psycopg.connect(store_url, autocommit=True) as killer:
         killer.execute("SELECT pg_terminate_backend(%s)", (conn.info.backend_pid,))
     with pytest.raises(StoreUnavailable) as caught:
         speed.commit(tape.end)
     assert caught.value.retryable
-    with connect(fresh_database_url) as again:
+    with connect(store_url) as again:
         assert Speed(again, LINE, tape, ALL_VIEWS).commit(tape.end) == 1
 
 

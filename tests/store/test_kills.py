@@ -94,19 +94,19 @@ def wait_until_alone(conn: Connection) -> None:
         assert time.monotonic() < deadline, "a killed process still has a session"
 
 
-def test_a_killed_commit_leaves_nothing_and_the_next_one_counts_everything(fresh_database_url: str, conn: Connection, tape: Tape) -> None:
+def test_a_killed_commit_leaves_nothing_and_the_next_one_counts_everything(store_url: str, conn: Connection, tape: Tape) -> None:
     speed = Speed(conn, LINE, tape, ALL_VIEWS)
     epoch, counted = speed.plan(tape.end)
-    steps = kills(fresh_database_url, conn, lambda c: epochs.commit_epoch(c, LINE, speed.token, epoch, ALL_VIEWS))
+    steps = kills(store_url, conn, lambda c: epochs.commit_epoch(c, LINE, speed.token, epoch, ALL_VIEWS))
     assert steps >= 9
     assert read.read(conn, LINE, ALL_VIEWS[0], Query(total=True)).rows[0]["transactions"] == len(counted)
     assert epochs.read_frontier(conn, LINE).epoch == 1
 
 
-def test_a_killed_night_changes_nothing_until_the_pointer_moves(fresh_database_url: str, conn: Connection, tape: Tape) -> None:
+def test_a_killed_night_changes_nothing_until_the_pointer_moves(store_url: str, conn: Connection, tape: Tape) -> None:
     Speed(conn, LINE, tape, ALL_VIEWS).commit(tape.end)
     truth = numbers(conn)
-    assert kills(fresh_database_url, conn, lambda c: night(c, LINE, tape, ALL_VIEWS)) > 20
+    assert kills(store_url, conn, lambda c: night(c, LINE, tape, ALL_VIEWS)) > 20
     assert numbers(conn) == truth
     assert manifests.current(conn, LINE)[0].manifest == 1
     manifests.expire(conn, LINE, retained=1, horizon=timedelta(0))
@@ -116,7 +116,7 @@ def test_a_killed_night_changes_nothing_until_the_pointer_moves(fresh_database_u
 
 
 @pytest.mark.parametrize("write", ["seal", "roll_back", "expire"])
-def test_a_killed_operation_changes_no_number(write: str, fresh_database_url: str, conn: Connection, tape: Tape) -> None:
+def test_a_killed_operation_changes_no_number(write: str, store_url: str, conn: Connection, tape: Tape) -> None:
     speed = Speed(conn, LINE, tape, ALL_VIEWS)
     speed.commit(tape.end)
     night(conn, LINE, tape, ALL_VIEWS)
@@ -128,14 +128,14 @@ def test_a_killed_operation_changes_no_number(write: str, fresh_database_url: st
         "expire": lambda c: manifests.expire(c, LINE, retained=1, horizon=timedelta(0)),
     }
     truth = numbers(conn)
-    assert kills(fresh_database_url, conn, work[write]) > 1
+    assert kills(store_url, conn, work[write]) > 1
     assert numbers(conn) == truth
 
 
-def test_a_killed_set_up_is_made_whole_by_the_next(fresh_database_url: str) -> None:
+def test_a_killed_set_up_is_made_whole_by_the_next(store_url: str) -> None:
     info = LineInfo(LINE, "transactions", "topic-1", OffsetVector())
     for statements in (1, 4, 7, 9, 12, 15):
-        die_at(fresh_database_url, statements, lambda c: schema.create_line(c, info, ALL_VIEWS))
-    with connect(fresh_database_url) as conn:
+        die_at(store_url, statements, lambda c: schema.create_line(c, info, ALL_VIEWS))
+    with connect(store_url) as conn:
         assert schema.create_line(conn, info, ALL_VIEWS) == info
         assert read.read(conn, LINE, ALL_VIEWS[0], Query()).rows == []

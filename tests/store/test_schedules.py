@@ -169,9 +169,9 @@ def _rows(answer: read.Answer) -> list[dict[str, object]]:
     return [{name: value for name, value in row.items() if name != "final"} for row in answer.rows]
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_after_every_step_of_any_schedule_every_answer_equals_the_truth_at_its_frontier(fresh_database_url: str, seed: int) -> None:
-    schedule = Schedule(fresh_database_url, seed)
+@pytest.mark.parametrize("seed", range(8))
+def test_after_every_step_of_any_schedule_every_answer_equals_the_truth_at_its_frontier(store_url: str, seed: int) -> None:
+    schedule = Schedule(store_url, seed)
     done: list[str] = []
     try:
         for _ in range(STEPS):
