@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from infra.java import java
 from serving.errors import BadSetting, DiskFull, SeamError, StackFault
 
 HERE = Path(__file__).resolve().parent
@@ -81,11 +82,12 @@ def write_lock(folder: Path, say: Callable[[str], None], environment: Mapping[st
 
 
 def _retrieve(target: Path, cache: Path, say: Callable[[str], None], environment: Mapping[str, str]) -> None:
-    command = [_java(environment), *_proxy(environment), "-jar", str(_ivy_jar()), "-ivy", str(IVY_FILE), "-cache", str(cache)]
+    command = [java(), *_proxy(environment), "-jar", str(_ivy_jar()), "-ivy", str(IVY_FILE), "-cache", str(cache)]
     if settings := environment.get("SEAM_IVY_SETTINGS"):
         command += ["-settings", settings]
     command += ["-types", "jar", "bundle", "-retrieve", f"{target}/{PATTERN}"]
     total, fetched, tail = len(locked_jars()) if LOCK_FILE.exists() else 0, 0, [""]
+    say(f"jars: looking up {total}, about a minute")
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ivy:
         for line in ivy.stdout or ():
             tail = [*tail[-200:], line.strip()]
@@ -106,11 +108,6 @@ def _ivy_fault(tail: list[str], target: Path) -> SeamError:
         untouched="What was fetched so far is kept.",
         fix="Check the network (HTTPS_PROXY and SEAM_IVY_SETTINGS are honoured), then: make jars",
     )
-
-
-def _java(environment: Mapping[str, str]) -> str:
-    home = environment.get("JAVA_HOME")
-    return str(Path(home, "bin", "java")) if home else "java"
 
 
 def _proxy(environment: Mapping[str, str]) -> list[str]:

@@ -25,6 +25,9 @@ from serving.store.records import Frontier, LineInfo, Marker
 from serving.store.vectors import OffsetVector
 
 PATIENCE_MS = 10_000
+"""For one answer of a broker that is there."""
+REACH_MS = 5_000
+"""For a broker to be there."""
 HASH_SEED = 42
 logging.getLogger("kafka").setLevel(logging.CRITICAL)  # what it says is said again, once, by the errors raised here
 
@@ -223,7 +226,7 @@ def _delivery(record: Any) -> Delivery:
 
 
 def _admin(bootstrap: str) -> Any:
-    return KafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=PATIENCE_MS, bootstrap_timeout_ms=PATIENCE_MS)
+    return KafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=PATIENCE_MS, bootstrap_timeout_ms=REACH_MS)
 
 
 @contextmanager

@@ -36,6 +36,14 @@ class Kafka:
         return topic
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test that asks for a Java process is not fast, also where nobody marked it."""
+    for item in items:
+        for fixture, marker in (("kafka", "stack"), ("spark", "spark")):
+            if fixture in getattr(item, "fixturenames", ()):
+                item.add_marker(marker)
+
+
 @contextmanager
 def _temporary_home(part: str) -> Iterator[Settings]:
     # Not pytest's folder: that one is closed to the account that PostgreSQL runs as when the tests run as root.
