@@ -173,16 +173,17 @@ _upserts: dict[tuple[object, ...], bytes] = {}
 def _upsert(line: str, view: View) -> bytes:
     known = (line, view.fingerprint, tuple(view.measures))
     if known not in _upserts:
-        arrays = [*(sql.SQL("%s::text[]") for _ in view.key), sql.SQL("%s::timestamptz[]"), *(sql.SQL("%s::int8[]") for _ in view.columns)]
-        columns = names(cell_columns(view))
+        types = [*("text" for _ in view.key), "timestamptz", *("int8" for _ in view.columns)]
+        # unnest as a column streams; as a table it would first be written out, at twice the cost
+        arrays = [sql.SQL("unnest(%s::{}[])").format(sql.SQL(kind)) for kind in types]
         _upserts[known] = (
             sql.SQL(
-                "INSERT INTO {table} AS t (generation, {columns}) SELECT f.generation, {columns} FROM {schema}.frontier f,"
-                " unnest({arrays}) AS u({columns}) ON CONFLICT (generation, {key}) DO UPDATE SET {added}"
+                "INSERT INTO {table} AS t (generation, {columns}) SELECT (SELECT f.generation FROM {schema}.frontier f), {arrays}"
+                " ON CONFLICT (generation, {key}) DO UPDATE SET {added}"
             )
             .format(
                 table=speed_table(line, view),
-                columns=columns,
+                columns=names(cell_columns(view)),
                 schema=sql.Identifier(schema_of(line)),
                 arrays=sql.SQL(", ").join(arrays),
                 key=names(cell_key(view)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -14,7 +15,7 @@ import pytest
 
 from serving.errors import Fenced, NightlyLocked, StaleFrontier, StoreUnavailable
 from serving.store import epochs, generations, manifests, read
-from serving.store.database import Connection, connect
+from serving.store.database import Connection, connect, lift_timeouts
 from serving.store.records import ManifestId, Query
 from serving.store.vectors import OffsetVector
 from tests.store.hand_run import Speed, build, night
@@ -160,9 +161,33 @@ def test_a_stopped_writer_loses_its_lock_and_the_next_one_takes_over(store_url: 
     stopped.close()
 
 
+def test_a_writer_that_stopped_while_sending_loses_its_lock_too(store_url: str, conn: Connection) -> None:
+    stopped = connect(store_url)
+    stopped.execute("SET transaction_timeout = 500")
+    raw = stopped.pgconn
+    raw.enter_pipeline_mode()
+    raw.send_query_params(b"BEGIN", None)
+    raw.send_query_params(b"SELECT FROM line_main.frontier FOR UPDATE", None)
+    raw.send_flush_request()
+    raw.flush()  # … and no end of the pipeline: to the server this session is not idle
+    locked = "SELECT count(*) FROM pg_locks WHERE pid = %s AND relation = 'line_main.frontier'::regclass"
+    deadline = time.monotonic() + 20
+    while conn.execute(locked, (stopped.info.backend_pid,)).fetchone() == (0,):
+        assert time.monotonic() < deadline
+    epochs.take_over(conn, LINE)
+    stopped.close()
+
+
 def test_every_connection_has_limits_on_waiting(conn: Connection) -> None:
-    limits = {name: conn.execute(f"SHOW {name}").fetchone()[0] for name in ("lock_timeout", "idle_in_transaction_session_timeout")}
-    assert limits == {"lock_timeout": "65s", "idle_in_transaction_session_timeout": "10s"}
+    names = ("lock_timeout", "idle_in_transaction_session_timeout", "transaction_timeout")
+    assert [conn.execute(f"SHOW {name}").fetchone() for name in names] == [("65s",), ("10s",), ("1min",)]
+
+
+def test_work_that_nobody_waits_for_may_take_its_time(conn: Connection) -> None:
+    conn.execute("SET transaction_timeout = 200")
+    with conn.transaction():
+        lift_timeouts(conn)
+        conn.execute("SELECT pg_sleep(0.5)")
 
 
 def test_a_lost_connection_is_a_retryable_error(store_url: str, conn: Connection, tape: Tape) -> None:
