@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def register(app: typer.Typer) -> None:
@@ -18,12 +21,18 @@ def demo(
     keep_running: Annotated[bool, typer.Option(help="Leave Kafka and PostgreSQL running, to look around.")] = False,
 ) -> int:
     """Tell the whole story: two days of events, two nights, a kill, a rollback, and an audit of every cell."""
-    from rich.console import Console
-
     from flows.demo import run_demo
     from infra.settings import load_settings
 
     chosen = load_settings()
     settings = load_settings(home=(home or chosen.home / "demo").resolve())
-    exact = run_demo(settings, Console(), events=events, keep_running=keep_running)
+    exact = run_demo(settings, _console(), events=events, keep_running=keep_running)
     return 0 if exact else 1
+
+
+def _console() -> Console:
+    """Wide enough for the widest table also where the output is a file."""
+    from rich.console import Console
+
+    console = Console()
+    return console if console.is_terminal else Console(width=120)
