@@ -131,7 +131,7 @@ def _figure(title: str, note: str, report: Report, curves: Sequence[_Curve]) -> 
     for number, mark in enumerate(report.marks, 1):
         tip, at = _element("title", escape(mark.text)), x(mark.seconds)
         parts.append(_element("line", tip, class_="mark", x1=at, x2=at, y1=_TOP, y2=_HEIGHT - _BOTTOM))
-        parts.append(_element("text", f"{number}{tip}", x=at + 2, y=_TOP + 10))
+        parts.append(_element("text", f"{number}{tip}", x=at + 2, y=_TOP + 10 + 12 * (number % 3)))
     steps = " · ".join(f"{number} {escape(mark.text)}" for number, mark in enumerate(report.marks, 1))
     drawing = f"<svg viewBox='0 0 {_WIDTH} {_HEIGHT}' role=img aria-label='{escape(title)}'>{''.join(parts)}</svg>"
     return f"<h2>{escape(title)}</h2><p>{escape(note)}</p><figure>{drawing}</figure><p><small>{steps}</small></p>"
