@@ -22,11 +22,12 @@ from serving.errors import BadRequest, LogDiverged, LogUnavailable, OffsetsExpir
 from serving.store.vectors import OffsetVector
 
 _EVENT_MARK = b'"event":'
-_PATIENCE_SECONDS = 30.0
 _AT_ONCE = 5_000
 
 
-def read_topic(bootstrap: str, topic: str, since: OffsetVector, until: OffsetVector) -> Iterator[Delivery]:
+def read_topic(
+    bootstrap: str, topic: str, since: OffsetVector, until: OffsetVector, *, patience_seconds: float = 30.0
+) -> Iterator[Delivery]:
     """Every committed delivery of the topic in `[since, until)`, in no particular order between partitions."""
     consumer = Consumer(
         {
@@ -43,17 +44,18 @@ def read_topic(bootstrap: str, topic: str, since: OffsetVector, until: OffsetVec
     try:
         wanted = {partition: end for partition, end in until if end > since[partition]}
         for partition, end in wanted.items():
-            _check_held(consumer, topic, partition, since[partition], end)
+            _check_held(consumer, TopicPartition(topic, partition, since[partition]), end, patience_seconds)
         consumer.assign([TopicPartition(topic, partition, since[partition]) for partition in wanted])
-        yield from _read(consumer, topic, wanted)
+        yield from _read(consumer, topic, wanted, patience_seconds)
     except KafkaException as error:
         raise LogUnavailable(f"Kafka at {bootstrap}: {error.args[0].str()}.", fix="seam status") from error
     finally:
         consumer.close()
 
 
-def _check_held(consumer: Consumer, topic: str, partition: int, start: int, end: int) -> None:
-    first_held, log_end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
+def _check_held(consumer: Consumer, first: TopicPartition, end: int, patience_seconds: float) -> None:
+    topic, partition, start = first.topic, first.partition, first.offset
+    first_held, log_end = consumer.get_watermark_offsets(first, timeout=patience_seconds)
     if first_held > start:
         raise OffsetsExpired(
             f"{topic}/{partition}: Kafka no longer holds offsets {start} to {first_held - 1}, so the log cannot be recounted.",
@@ -68,13 +70,13 @@ def _check_held(consumer: Consumer, topic: str, partition: int, start: int, end:
         )
 
 
-def _read(consumer: Consumer, topic: str, wanted: dict[int, int]) -> Iterator[Delivery]:
+def _read(consumer: Consumer, topic: str, wanted: dict[int, int], patience_seconds: float) -> Iterator[Delivery]:
     """Offsets have holes: a partition is done at the first offset beyond its end, or at the end of the log."""
     open_partitions = set(wanted)
-    deadline = monotonic() + _PATIENCE_SECONDS
+    deadline = monotonic() + patience_seconds
     while open_partitions:
         for message in consumer.consume(_AT_ONCE, timeout=1.0):
-            deadline = monotonic() + _PATIENCE_SECONDS
+            deadline = monotonic() + patience_seconds
             partition = message.partition()
             if message.error() is not None:
                 _raise_unless_end(message)
@@ -86,7 +88,7 @@ def _read(consumer: Consumer, topic: str, wanted: dict[int, int]) -> Iterator[De
                 consumer.pause([TopicPartition(topic, partition)])
         if monotonic() > deadline:
             raise LogUnavailable(
-                f"{topic}: nothing came for {_PATIENCE_SECONDS:.0f} s in partitions {sorted(open_partitions)}.", fix="seam status"
+                f"{topic}: nothing came for {patience_seconds:.0f} s in partitions {sorted(open_partitions)}.", fix="seam status"
             )
 
 
