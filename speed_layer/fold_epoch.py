@@ -60,6 +60,8 @@ class Folded:
     epoch: Epoch
     reading: Reading
     ids: NewIds | None
+    log_position: datetime | None
+    """How far the log was read, by `log_time`: the least over the partitions that gave something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ def fold_epoch(
         seen=None if ids is None else SeenIds(pack(ids.first, ids.second), ids.newest_log_time),
         quarantine=[] if valid.all() else _quarantine(rows.filter(pa.array(~valid))),
     )
-    return Folded(epoch, Reading(until, markers, watermark, highest), ids)
+    return Folded(epoch, Reading(until, markers, watermark, highest), ids, _log_position(rows))
 
 
 def _new_rows(lifted: pa.Table, reading: Reading, until: OffsetVector) -> pa.Table:
@@ -184,13 +186,24 @@ def _new_ids(events: _Events, order: npt.NDArray[np.intp]) -> NewIds | None:
 
 def _highest(before: Mapping[int, datetime], events: _Events) -> dict[int, datetime]:
     after = dict(before)
-    if len(events.partition):
-        greatest = np.full(int(events.partition.max()) + 1, _NEVER)
-        np.maximum.at(greatest, events.partition, np.minimum(events.event_time, events.log_time))
-        for partition in np.flatnonzero(greatest != _NEVER).tolist():
-            reached = _instant(int(greatest[partition]))
-            after[partition] = max(reached, after.get(partition, reached))
+    for partition, micros in _greatest(events.partition, np.minimum(events.event_time, events.log_time)).items():
+        reached = _instant(micros)
+        after[partition] = max(reached, after.get(partition, reached))
     return after
+
+
+def _log_position(rows: pa.Table) -> datetime | None:
+    """A partition that gave nothing was read to its end: what it gives next is newer than all of this."""
+    reached = _greatest(_integers(rows, "partition"), _integers(rows, "log_time"))
+    return _instant(min(reached.values())) if reached else None
+
+
+def _greatest(partition: Integers, values: Integers) -> dict[int, int]:
+    if not len(partition):
+        return {}
+    greatest = np.full(int(partition.max()) + 1, _NEVER)
+    np.maximum.at(greatest, partition, values)
+    return {p: int(greatest[p]) for p in np.flatnonzero(greatest != _NEVER).tolist()}
 
 
 def _watermark(before: datetime | None, highest: Mapping[int, datetime], slack: timedelta) -> datetime | None:
@@ -208,12 +221,8 @@ def _late(event_time: Integers, watermark: datetime | None) -> int:
 def _markers(rows: pa.Table) -> dict[int, Marker]:
     """The last delivery of each partition that was read."""
     partition, position = _integers(rows, "partition"), _integers(rows, "offset")
-    if not len(partition):
-        return {}
-    last = np.full(int(partition.max()) + 1, -1)
-    np.maximum.at(last, partition, position)
-    columns = ["partition", "offset", "reason", "id_hash", "value_hash"]
-    ends = rows.select(columns).take(pa.array(np.flatnonzero(position == last[partition]))).to_pylist()
+    at = [np.flatnonzero((position == last) & (partition == p))[0] for p, last in _greatest(partition, position).items()]
+    ends = rows.select(["partition", "offset", "reason", "id_hash", "value_hash"]).take(pa.array(at, pa.int64())).to_pylist()
     return {end["partition"]: Marker(end["offset"], None if end["reason"] else end["id_hash"], end["value_hash"]) for end in ends}
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from serving.errors import OffsetsExpired
 from serving.store.vectors import OffsetVector
+from speed_layer.source import steps
 from views.lift import lift
 from views.view import View
 
@@ -35,18 +36,8 @@ def master_micro_batches(
         raise _not_held(table, f"the master dataset reaches {reach}", start, until)
     rows = spark.read.format("delta").load(table)
     deliveries = rows.where(rows.topic_id == topic_id).select("partition", "offset", rows.log_time.alias("timestamp"), "value")
-    while start != (end := _next_end(start, until, most)):
-        yield lift(deliveries.where(_positions(deliveries, start, end)), views).toArrow(), end
-        start = end
-
-
-def _next_end(start: OffsetVector, until: OffsetVector, most: int) -> OffsetVector:
-    """Up to `most` offsets further, shared by how much each partition still has: so they advance together, as in the stream."""
-    left = {p: end - start[p] for p, end in until if end > start[p]}
-    total = sum(left.values())
-    if total <= most:
-        return start.union(until)
-    return start.union(OffsetVector.of({p: start[p] + max(1, count * most // total) for p, count in left.items()}))
+    for first, end in steps(start, until, most):
+        yield lift(deliveries.where(_positions(deliveries, first, end)), views).toArrow(), end
 
 
 def _positions(deliveries: DataFrame, start: OffsetVector, end: OffsetVector) -> Column:

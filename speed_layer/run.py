@@ -25,6 +25,7 @@ from serving.store.vectors import OffsetVector
 from speed_layer.fold_epoch import Reading
 from speed_layer.from_master import master_micro_batches
 from speed_layer.pulse import Pulse
+from speed_layer.reread import read_ids_again
 from speed_layer.start import Start, first_offsets, open_line, refuse_second, start_from_store
 from speed_layer.stream import Source, Stream
 from speed_layer.worker import Committed, EpochWorker, Writer
@@ -38,7 +39,7 @@ log = logging.getLogger("seam.speed")
 
 _LOOK_EVERY_SECONDS = 0.1
 _MOST_FAILURES = 8
-"""Failures in a row, without an epoch between them, after which it gives up."""
+"""Failures in a row, without an epoch between them, after which a run up to a given end gives up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +81,9 @@ def keep_running(layer: SpeedLayer) -> None:
             return
         except SeamError as failure:
             failures += 1
-            if not failure.retryable or failures > _MOST_FAILURES:
+            if not failure.retryable or (layer.until_caught_up and failures > _MOST_FAILURES):
                 raise
-            pause = min(30.0, 0.5 * 2**failures) * random.uniform(0.5, 1.0)
+            pause = min(30.0, 0.5 * 2 ** min(failures, 6)) * random.uniform(0.5, 1.0)
             log.warning("starting again failure=%s seconds=%.1f what=%s", failure.code, pause, failure.what)
             layer.stop.wait(pause)
             life = replace(life, take_over=False)  # whoever took over meanwhile keeps the line
@@ -103,11 +104,12 @@ def live(layer: SpeedLayer) -> None:
         if not layer.take_over:
             refuse_second(conn, line)
         spark = layer.session()
-        start = start_from_store(conn, line, layer.settings, layer.now())
+        start = start_from_store(conn, line, layer.views, layer.settings, layer.now())
         pulse = stack.enter_context(Pulse(layer.database_url, line, start.token))
         worker = _worker(layer, conn, start)
         stack.callback(worker.close)
         _check(layer, spark, kafka, info, conn, worker)
+        _read_again(layer, spark, kafka, start)
         _count(layer, spark, kafka, start, worker, pulse, goal)
         worker.finish()
 
@@ -148,6 +150,18 @@ def _fill(layer: SpeedLayer, spark: SparkSession, info: LineInfo, until: OffsetV
         if layer.stop.is_set():
             break
     worker.settle()
+
+
+def _read_again(layer: SpeedLayer, spark: SparkSession, kafka: KafkaLog, start: Start) -> None:
+    if start.other_rules_from is None:
+        return
+    begin, until = start.other_rules_from.union(kafka.beginning()), start.frontier.until
+    log.info("event rules changed, reading ids again from=%s until=%s", begin, until)
+    added = read_ids_again(
+        *(spark, layer.kafka_bootstrap, layer.settings.topic, begin, until, kafka.partitions()),
+        *(start.seen, layer.settings.max_events_per_epoch, layer.now()),
+    )
+    log.info("ids read again added=%d seen_ids=%d", added, len(start.seen))
 
 
 def _count(

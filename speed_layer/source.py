@@ -36,7 +36,7 @@ _SESSION = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
 }
 
-_CONSUMER = {
+CONSUMER = {
     "kafka.isolation.level": "read_committed",
     # A value of several MB passes whole, and small ones come many at a time.
     "kafka.max.partition.fetch.bytes": str(8 << 20),
@@ -62,7 +62,7 @@ def read_deliveries(spark: SparkSession, bootstrap: str, topic: str, start: Mapp
     A partition that appears later starts at 0; deliveries that are gone stop the stream, they are never passed over.
     """
     positions = json.dumps({topic: {str(partition): position for partition, position in start.items()}})
-    reader = spark.readStream.format("kafka").options(**_CONSUMER)
+    reader = spark.readStream.format("kafka").options(**CONSUMER)
     return (
         reader.option("kafka.bootstrap.servers", bootstrap)
         .option("subscribe", topic)
@@ -71,6 +71,15 @@ def read_deliveries(spark: SparkSession, bootstrap: str, topic: str, start: Mapp
         .option("failOnDataLoss", "true")
         .load()
     )
+
+
+def steps(start: OffsetVector, until: OffsetVector, most: int) -> Iterator[tuple[OffsetVector, OffsetVector]]:
+    """[start, until) in pieces of at most about `most` offsets, shared by what each partition has left, as the stream does it."""
+    while left := {p: end - start[p] for p, end in until if end > start[p]}:
+        total = sum(left.values())
+        ends = {p: start[p] + (count if total <= most else max(1, count * most // total)) for p, count in left.items()}
+        yield start, (end := start.union(OffsetVector.of(ends)))
+        start = end
 
 
 def planned_end(checkpoint: Path, micro_batch: int, topic: str) -> OffsetVector:

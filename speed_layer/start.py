@@ -13,6 +13,7 @@ from infra.settings import Settings
 from serving.errors import Fenced
 from serving.store import epochs, read, schema
 from serving.store.database import Connection
+from serving.store.other_rules import begin_of_other_rules
 from serving.store.records import Frontier, LineInfo, Token
 from serving.store.vectors import OffsetVector
 from speed_layer.seen import Horizon, Seen
@@ -32,6 +33,8 @@ class Start:
     frontier: Frontier
     source_position: OffsetVector
     seen: Seen
+    other_rules_from: OffsetVector | None
+    """Where epochs of other event rules begin inside the horizon: from there the ids are to be read again."""
 
 
 def open_line(conn: Connection, kafka: KafkaLog, line: str, views: Sequence[View]) -> LineInfo:
@@ -58,7 +61,7 @@ def refuse_second(conn: Connection, line: str) -> None:
             )
 
 
-def start_from_store(conn: Connection, line: str, settings: Settings, now: datetime) -> Start:
+def start_from_store(conn: Connection, line: str, views: Sequence[View], settings: Settings, now: datetime) -> Start:
     """Takes the line over and reads its state: the token first, so that nothing can move after it was read.
 
     Guarantees: a second run fences the first; nothing else is written.
@@ -68,12 +71,12 @@ def start_from_store(conn: Connection, line: str, settings: Settings, now: datet
     horizon = Horizon(timedelta(hours=settings.horizon_hours), settings.horizon_ids)
     seen = Seen(horizon)
     # Old is what is old for the log as far as it was read: after a long stop the next delivery is from before it.
-    read_to = min(now, frontier.watermark or now)
-    seen.load(epochs.load_seen(conn, line, since=read_to - horizon.length, most=horizon.most), now=now)
+    since = min(now, frontier.watermark or now) - horizon.length
+    seen.load(epochs.load_seen(conn, line, since=since, most=horizon.most), now=now)
     stored = epochs.read_source_position(conn, line)
     position = frontier.until if stored is None else stored
     log.info("state loaded epoch=%d frontier=%s source=%s seen_ids=%d", frontier.epoch, frontier.until, position, len(seen))
-    return Start(token, frontier, position, seen)
+    return Start(token, frontier, position, seen, begin_of_other_rules(conn, line, views, since))
 
 
 def first_offsets(kafka: KafkaLog, source_position: OffsetVector) -> dict[int, int]:

@@ -126,7 +126,7 @@ class EpochWorker:
         number = self._commit(folded.epoch)
         self.reading = folded.reading
         self._report(number, folded.epoch)
-        self._seen.expire(now=self._now(), log_position=folded.reading.watermark)
+        self._seen.expire(now=self._now(), log_position=folded.log_position)
         if self._source_due():
             self._store_source_position()
         self._epochs += 1

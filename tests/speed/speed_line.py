@@ -145,6 +145,9 @@ class SpeedLine:
 
     def process(self, *arguments: str, crash_at: str = "") -> subprocess.Popen[bytes]:
         """`seam speed` as a process of its own, its output in the home."""
+        return self.process_of("-m", "flows.cli", "speed", *arguments, crash_at=crash_at)
+
+    def process_of(self, *arguments: str, crash_at: str = "") -> subprocess.Popen[bytes]:
         ours = {
             "SEAM_HOME": str(self.settings.home),
             "SEAM_TOPIC": self.settings.topic,
@@ -155,13 +158,14 @@ class SpeedLine:
             "SEAM_MAX_EVENTS_PER_EPOCH": str(self.settings.max_events_per_epoch),
             "SEAM_SOURCE_INTERVAL_MS": str(self.settings.source_interval_ms),
             "SEAM_CRASH_AT": crash_at,
+            "PREFECT_HOME": str(self.settings.home / "prefect"),
+            "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+            "DO_NOT_TRACK": "1",
             # A short life gains nothing from the optimising compiler.
             "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         }
         with self.log_file.open("ab") as log:
-            return subprocess.Popen(
-                [sys.executable, "-m", "flows.cli", "speed", *arguments], cwd=PROJECT, env={**os.environ, **ours}, stdout=log, stderr=log
-            )
+            return subprocess.Popen([sys.executable, *arguments], cwd=PROJECT, env={**os.environ, **ours}, stdout=log, stderr=log)
 
     @property
     def log_file(self) -> Path:
