@@ -1,0 +1,19 @@
+"""What quarantine shows of a value."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+MASKED_CHARACTERS = 120
+
+
+def masked() -> Column:
+    """The first characters of a quarantined `value`, with its structure and nothing of its content, in printable ASCII.
+
+    A letter becomes `x` and a digit `#`; a control character and anything else outside ASCII become a dot. Empty for null.
+    """
+    start = F.substring("value", 1, 4 * MASKED_CHARACTERS).cast("string")
+    text = F.substring(F.make_valid_utf8(start), 1, MASKED_CHARACTERS)
+    shape = F.regexp_replace(F.regexp_replace(text, r"\p{N}", "#"), r"[\p{L}\p{M}]", "x")
+    return F.when(F.col("reason").isNotNull(), F.coalesce(F.regexp_replace(shape, r"[^\x20-\x7e]", "."), F.lit("")))
