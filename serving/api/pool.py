@@ -1,35 +1,31 @@
 """The store as the routes use it: few asynchronous connections for merged reads, a thread for everything rare.
 
-A slot holds a connection or None; a broken connection leaves its slot empty and the next use opens a new one. So the
-interface starts without a database, fails at once while it is away, and needs nothing to recover. (A general pool takes
-a third of the time of a point read.)
+A slot holds a connection or None; where it is None or broken, the next use opens a new one. So the interface starts
+without a database, fails at once while it is away, and needs nothing to recover.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
 
 import psycopg
 from starlette.concurrency import run_in_threadpool
 
 from serving.api.side import SideConnection
+from serving.api.wire import NoAnswerInTime, Rows, Wire
 from serving.errors import StoreUnavailable
 from serving.store import database, manifests, read
 from serving.store.records import Answer, Manifest, ManifestId, Query, SeamState
 from views.view import View
 
-AsyncConnection = psycopg.AsyncConnection[Any]
-Rows = list[tuple[Any, ...]]
-
 MOST_WAITING = 500
 WAIT_SECONDS = 5.0
 STATEMENT_SECONDS = 10
+_WAIT_FOR_ROWS_SECONDS = STATEMENT_SECONDS + 2.0
+"""The server ends a slow statement; this ends the wait for a server that hangs."""
 _HEALTH_SECONDS = 1.0
 _PROBE_SECONDS = 3.0
 _OPTIONS = f"-c statement_timeout={STATEMENT_SECONDS}s -c default_transaction_read_only=on -c timezone=UTC -c jit=off"
@@ -39,8 +35,8 @@ class StorePool:
     def __init__(self, url: str, line: str, *, connections: int = 8) -> None:
         database.schema_of(line)
         self._url, self._line = url, line
-        self._free: list[AsyncConnection | None] = [None] * connections
-        self._waiting: deque[asyncio.Future[AsyncConnection | None]] = deque()
+        self._free: list[Wire | None] = [None] * connections
+        self._waiting: deque[asyncio.Future[Wire | None]] = deque()
         self._side = SideConnection(url)
         self._probe: asyncio.Task[bool] | None = None
         self._probe_holds_until = 0.0
@@ -83,92 +79,67 @@ class StorePool:
             return False
 
     async def _fetch(self, text: bytes, parameters: Mapping[str, object]) -> Rows:
-        conn = await self._take()
+        wire = await self._take()
         try:
-            if conn is not None:
-                try:
-                    with database.translated(self._line):
-                        return await _run(conn, text, parameters)
-                except StoreUnavailable:
-                    if not conn.closed:
-                        raise
-            # It died while nobody used it (the database was restarted), or there was none yet. A read may be asked twice.
-            if conn is not None:
-                conn.pgconn.finish()
-                conn = None
             with database.translated(self._line):
-                conn = await self._connect()
-                return await _run(conn, text, parameters)
+                if wire is not None and not wire.closed:
+                    try:
+                        return await wire.fetch(text, parameters, _WAIT_FOR_ROWS_SECONDS)
+                    except psycopg.OperationalError as error:
+                        # A kept connection may die with its server; a read may be asked twice.
+                        if not _was_lost(error):
+                            raise
+                wire = await self._connect()
+                return await wire.fetch(text, parameters, _WAIT_FOR_ROWS_SECONDS)
         finally:
-            self._give_back(conn)
+            self._give_back(wire)
 
-    async def _connect(self) -> AsyncConnection:
-        return await psycopg.AsyncConnection.connect(
-            self._url,
-            autocommit=True,
-            prepare_threshold=0,
-            connect_timeout=5,
-            application_name="seam-api",
-            client_encoding="utf8",
-            options=_OPTIONS,
-        )
+    async def _connect(self) -> Wire:
+        return await Wire.connect(self._url, connect_timeout=5, application_name="seam-api", options=_OPTIONS)
 
-    async def _take(self) -> AsyncConnection | None:
+    async def _take(self) -> Wire | None:
         if self._free:
             return self._free.pop()
         if len(self._waiting) >= MOST_WAITING:
             raise StoreUnavailable("Too many requests wait for the database.", fix="Try again.")
-        waiter: asyncio.Future[AsyncConnection | None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[Wire | None] = loop.create_future()
         self._waiting.append(waiter)
+        timer = loop.call_later(WAIT_SECONDS, _give_up, waiter)
         try:
-            async with asyncio.timeout(WAIT_SECONDS):
-                return await waiter
-        except BaseException as error:
-            if waiter.done() and not waiter.cancelled():
+            return await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
                 self._give_back(waiter.result())
-            elif waiter in self._waiting:
-                self._waiting.remove(waiter)
-            if isinstance(error, TimeoutError):
-                raise StoreUnavailable("All connections to the database are busy.", fix="Try again.") from None
             raise
+        finally:
+            timer.cancel()
 
-    def _give_back(self, conn: AsyncConnection | None) -> None:
-        kept = (
-            conn if conn is not None and not conn.closed and conn.pgconn.transaction_status == psycopg.pq.TransactionStatus.IDLE else None
-        )
-        if conn is not None and kept is None:
-            conn.pgconn.finish()
+    def _give_back(self, wire: Wire | None) -> None:
         while self._waiting:
             waiter = self._waiting.popleft()
             if not waiter.done():
-                waiter.set_result(kept)
+                waiter.set_result(wire)
                 return
-        self._free.append(kept)
+        self._free.append(wire)
 
     @asynccontextmanager
     async def lifespan(self, app: object) -> AsyncIterator[None]:
         try:
             yield
         finally:
-            for conn in self._free:
-                if conn is not None:
-                    await conn.close()
+            for wire in self._free:
+                if wire is not None:
+                    wire.close()
             self._free.clear()
             await run_in_threadpool(self._side.close)
 
 
-async def _run(conn: AsyncConnection, text: bytes, parameters: Mapping[str, object]) -> Rows:
-    # The server's own timeout ends a slow statement; the timer ends the wait for a server that hangs.
-    timer = asyncio.get_running_loop().call_later(STATEMENT_SECONDS + 2, _hang_up, conn)
-    try:
-        cursor = await conn.execute(text, parameters, prepare=True)
-        return await cursor.fetchall()
-    finally:
-        timer.cancel()
+def _give_up(waiter: asyncio.Future[Wire | None]) -> None:
+    if not waiter.done():
+        waiter.set_exception(StoreUnavailable("All connections to the database are busy.", fix="Try again."))
 
 
-def _hang_up(conn: AsyncConnection) -> None:
-    """Ends the conversation at the socket, so that whoever waits on it gets a lost connection."""
-    if not conn.closed:
-        with socket.socket(fileno=os.dup(conn.fileno())) as line:
-            line.shutdown(socket.SHUT_RDWR)
+def _was_lost(error: psycopg.OperationalError) -> bool:
+    """Whether the connection ended, rather than the statement or our patience."""
+    return not isinstance(error, NoAnswerInTime) and (error.sqlstate is None or error.sqlstate.startswith("57P"))

@@ -143,7 +143,7 @@ def test_a_killed_database_is_503_and_recovers_by_itself(own_postgres: Postgres,
 
 
 def test_a_hanging_database_does_not_hang_the_reader(own_postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("serving.api.pool.STATEMENT_SECONDS", -1.5)
+    monkeypatch.setattr("serving.api.pool._WAIT_FOR_ROWS_SECONDS", 0.5)
     tape = Tape(own_postgres.url)
     tape.commit(random_events(1, 50))
     with running_api(own_postgres.url, tmp_path / "s") as api, psycopg.connect(own_postgres.url) as other:
