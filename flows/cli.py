@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import sys
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Annotated
 
 import typer
 
+from flows.commands import audit, demo, nightly, produce, query, speed, stack
 from flows.console import run_command
 
-COMMANDS = ("stack", "produce", "speed", "nightly", "query", "audit", "demo")
+COMMANDS = (demo, stack, produce, speed, nightly, query, audit)
 
 app = typer.Typer(
     name="seam",
@@ -40,9 +39,8 @@ def _seam(
 ) -> None: ...
 
 
-for name in COMMANDS:
-    if find_spec(f"flows.commands.{name}"):
-        import_module(f"flows.commands.{name}").register(app)
+for commands in COMMANDS:
+    commands.register(app)
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ HEAVY = {"pyspark", "delta", "prefect"}
 MAY_IMPORT = {
     "views": (),
     "serving": ("views",),
-    "infra": ("views", "serving.errors", "serving.store.records", "serving.store.vectors"),
+    "infra": ("serving.errors", "serving.store.records", "serving.store.vectors"),
     "speed_layer": ("views", "serving.errors", "serving.store", "infra"),
     "batch_layer": ("views", "serving.errors", "serving.store", "infra"),
     "flows": ("views", "serving", "speed_layer", "batch_layer", "infra"),

@@ -93,7 +93,7 @@ def test_nobody_gets_in_without_the_password_and_only_the_owner_can_read_it(serv
 def test_commits_are_durable_and_text_orders_by_code_point(server: Postgres) -> None:
     server.start()
     with psycopg.connect(server.url) as connection:
-        shown = [connection.execute(f"SHOW {name}").fetchone() for name in ("synchronous_commit", "fsync", "full_page_writes")]  # type: ignore[arg-type]
+        shown = [connection.execute(f"SHOW {name}").fetchone() for name in ("synchronous_commit", "fsync", "full_page_writes")]
         assert shown == [("on",)] * 3
         assert connection.execute("SELECT array_agg(x ORDER BY x) FROM unnest(ARRAY['b', 'B', 'a', 'ä']) x").fetchone() == (
             ["B", "a", "b", "ä"],

@@ -40,7 +40,7 @@ def path(home: Path) -> Path:
     """A PATH with the Python that runs the tests and a Java of version 17."""
     folder = home / "bin"
     folder.mkdir()
-    program(folder, "python3.11", f'exec "{sys._base_executable}" "$@"')
+    program(folder, "python3.11", f'exec "{Path(sys.base_prefix, "bin", "python3.11")}" "$@"')
     program(folder, "java", """echo 'openjdk version "17.0.1" 2021-10-19' >&2""")
     return folder
 
