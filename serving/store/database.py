@@ -16,38 +16,47 @@ import psycopg
 from psycopg import errors as pg
 from psycopg import sql
 
-from serving.errors import BadRequest, DiskFull, Fenced, SeamError, SeamGap, StaleFrontier, StoreUnavailable, UnknownLine, ViewNotReady
+from serving.errors import (
+    BadRequest,
+    BadSetting,
+    DiskFull,
+    Fenced,
+    SeamError,
+    SeamGap,
+    StaleFrontier,
+    StoreUnavailable,
+    UnknownLine,
+    ViewNotReady,
+)
 from serving.store.arrays import register_arrays
 
 Connection = psycopg.Connection[Any]
 
 IDLE_TIMEOUT_MS = 10_000
 """A writer that stopped between two statements loses its locks after this."""
-TRANSACTION_TIMEOUT_MS = 60_000
-"""Also ends a writer that stopped in the middle of sending, which is not idle to the server."""
+SENDING_TIMEOUT_MS = 60_000
+"""A writer that stopped in the middle of sending is not idle to the server; it loses its locks after this."""
 LOCK_TIMEOUT_MS = 65_000
 """The longest: who waits for a stopped writer outlives it."""
 
 _SCHEMA_LOCK = 0x5EA1
 _LINE = re.compile(r"[a-z][a-z0-9_]{0,30}")
-_UNLIMITED = "SET LOCAL transaction_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0"
 
 
 def connect(url: str, *, name: str = "seam") -> Connection:
     """An autocommit connection that no stopped holder of a lock can block for ever."""
-    options = (
-        f"-c lock_timeout={LOCK_TIMEOUT_MS} -c idle_in_transaction_session_timeout={IDLE_TIMEOUT_MS} "
-        f"-c transaction_timeout={TRANSACTION_TIMEOUT_MS} -c timezone=UTC -c jit=off"
-    )
+    limits = f"-c lock_timeout={LOCK_TIMEOUT_MS} -c idle_in_transaction_session_timeout={IDLE_TIMEOUT_MS}"
     with translated():
-        conn = psycopg.connect(url, autocommit=True, application_name=name, connect_timeout=10, client_encoding="utf8", options=options)
+        conn = psycopg.connect(
+            url,
+            autocommit=True,
+            application_name=name,
+            connect_timeout=10,
+            client_encoding="utf8",
+            options=f"{limits} -c timezone=UTC -c jit=off",
+        )
     register_arrays(conn)
     return conn
-
-
-def lift_timeouts(conn: Connection) -> None:
-    """Lets the current transaction run long: for work that holds no lock another writer waits for."""
-    conn.execute(_UNLIMITED)
 
 
 @contextmanager
@@ -58,6 +67,7 @@ def one_round_trip(conn: Connection) -> Iterator[None]:
         with conn.pipeline():
             try:
                 conn.execute("BEGIN")
+                conn.execute(f"SET LOCAL transaction_timeout = {SENDING_TIMEOUT_MS}")
                 yield
                 conn.execute("COMMIT")
             except psycopg.Error as error:
@@ -107,7 +117,9 @@ def translated(line: str = "") -> Iterator[None]:
 
 def _translation(error: psycopg.Error, line: str) -> SeamError | None:
     detail = error.diag.message_detail or ""
-    message = error.diag.message_primary or str(error).strip()
+    message = error.diag.message_primary or str(error).strip().partition("\n")[0]
+    if 'parameter "transaction_timeout"' in message:
+        return BadSetting("The database is older than PostgreSQL 17.", fix="Point SEAM_DATABASE_URL to PostgreSQL 17 or newer.")
     match error.sqlstate:
         case "SEA01":
             return Fenced(f"Another speed layer took line {line} over.", untouched="Nothing was written.", fix="seam status", line=line)
@@ -129,7 +141,7 @@ def _translation(error: psycopg.Error, line: str) -> SeamError | None:
             )
         case "42P01" if re.search(r"\.(speed|batch)_[0-9a-f]{12}", message):
             return ViewNotReady(f"This release's form of the view is not set up on line {line}.", fix="seam up", line=line)
-        case "3F000" | "42P01" | "42883":
+        case "3F000" | "42P01":
             return UnknownLine(f"Line {line} is not in this database ({message}).", fix="seam up", line=line)
     if isinstance(error, psycopg.OperationalError | pg.IdleInTransactionSessionTimeout | pg.TransactionTimeout):
         return StoreUnavailable(

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from psycopg import sql
 
-from serving.store.database import Connection, lift_timeouts, lock_schema, on_line, schema_of, translated
+from serving.store.database import Connection, lock_schema, on_line, schema_of, translated
 from serving.store.records import Expired, ManifestId, SegmentId
 from serving.store.runs import living_run
 from serving.store.stored_manifests import hold_pointer
@@ -21,7 +21,6 @@ def expire(conn: Connection, line: str, *, retained: int, horizon: timedelta) ->
     the speed layer go on. If it dies, nothing is removed; run twice, the second finds nothing to do.
     """
     with translated(line), conn.transaction():
-        lift_timeouts(conn)
         pointed, _, _ = hold_pointer(conn, line)
         living = living_run(conn, line)
         keep = [pointed, *([living[1]] if living else [])]

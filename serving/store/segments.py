@@ -13,7 +13,7 @@ from psycopg import sql
 from serving.errors import ChecksFailed, NightlyLocked
 from serving.store.cells import batch_table, cell_columns, cell_key, names
 from serving.store.csv_cells import csv_of
-from serving.store.database import Connection, lift_timeouts, on_line, translated
+from serving.store.database import Connection, on_line, translated
 from serving.store.records import RunId, Segment, SegmentId
 from views.view import View
 
@@ -28,7 +28,6 @@ def load_segment(conn: Connection, line: str, run: RunId, view: View, day: date,
     Rows, events, checksum and digest are those of the rows as stored.
     """
     with translated(line), conn.transaction():
-        lift_timeouts(conn)
         _check_living(conn, line, run)
         _forget(conn, line, run, view, day)
         row = conn.execute(

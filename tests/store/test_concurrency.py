@@ -13,9 +13,9 @@ from itertools import pairwise
 import psycopg
 import pytest
 
-from serving.errors import Fenced, NightlyLocked, StaleFrontier, StoreUnavailable
+from serving.errors import DiskFull, Fenced, NightlyLocked, StaleFrontier, StoreUnavailable
 from serving.store import epochs, generations, manifests, read
-from serving.store.database import Connection, connect, lift_timeouts
+from serving.store.database import Connection, connect, one_round_trip, translated
 from serving.store.records import ManifestId, Query
 from serving.store.vectors import OffsetVector
 from tests.store.hand_run import Speed, build, night
@@ -163,10 +163,10 @@ def test_a_stopped_writer_loses_its_lock_and_the_next_one_takes_over(store_url: 
 
 def test_a_writer_that_stopped_while_sending_loses_its_lock_too(store_url: str, conn: Connection) -> None:
     stopped = connect(store_url)
-    stopped.execute("SET transaction_timeout = 500")
     raw = stopped.pgconn
     raw.enter_pipeline_mode()
     raw.send_query_params(b"BEGIN", None)
+    raw.send_query_params(b"SET LOCAL transaction_timeout = 500", None)
     raw.send_query_params(b"SELECT FROM line_main.frontier FOR UPDATE", None)
     raw.send_flush_request()
     raw.flush()  # … and no end of the pipeline: to the server this session is not idle
@@ -179,15 +179,11 @@ def test_a_writer_that_stopped_while_sending_loses_its_lock_too(store_url: str, 
 
 
 def test_every_connection_has_limits_on_waiting(conn: Connection) -> None:
-    names = ("lock_timeout", "idle_in_transaction_session_timeout", "transaction_timeout")
-    assert [conn.execute(f"SHOW {name}").fetchone() for name in names] == [("65s",), ("10s",), ("1min",)]
-
-
-def test_work_that_nobody_waits_for_may_take_its_time(conn: Connection) -> None:
-    conn.execute("SET transaction_timeout = 200")
-    with conn.transaction():
-        lift_timeouts(conn)
-        conn.execute("SELECT pg_sleep(0.5)")
+    names = ("lock_timeout", "idle_in_transaction_session_timeout")
+    assert [conn.execute(f"SHOW {name}").fetchone() for name in names] == [("65s",), ("10s",)]
+    with one_round_trip(conn):
+        sending = conn.execute("SHOW transaction_timeout")
+    assert sending.fetchone() == ("1min",)
 
 
 def test_a_lost_connection_is_a_retryable_error(store_url: str, conn: Connection, tape: Tape) -> None:
@@ -199,6 +195,13 @@ def test_a_lost_connection_is_a_retryable_error(store_url: str, conn: Connection
     assert caught.value.retryable
     with connect(store_url) as again:
         assert Speed(again, LINE, tape, ALL_VIEWS).commit(tape.end) == 1
+
+
+def test_a_full_disk_is_named_and_undone(conn: Connection) -> None:
+    full = "DO $$ BEGIN RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = '53100'; END $$"
+    with pytest.raises(DiskFull, match="No space left"), translated(LINE):
+        conn.execute(full)
+    assert epochs.read_frontier(conn, LINE).epoch == 0
 
 
 def test_no_server_is_a_retryable_error() -> None:
