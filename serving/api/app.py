@@ -76,7 +76,7 @@ def json_response(document: Any, status: int = 200) -> Response:
         body = orjson.dumps(document)
     except TypeError:  # a sum beyond 64 bits, which orjson does not write
         body = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
-    return Response(body, status, media_type="application/json")
+    return Response(body, status, problems.NOT_STORED, "application/json")
 
 
 def _fixed(document: Any) -> Handler:

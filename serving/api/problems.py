@@ -22,6 +22,8 @@ _STATUS: dict[type[SeamError], int] = {
     errors.UnknownLine: 503,
 }
 _RETRY_AFTER_SECONDS = 1
+NOT_STORED = {"Cache-Control": "no-store"}
+"""Proxies do not know that the key makes an answer private."""
 _SAID_INSTEAD: dict[type[SeamError], str] = {
     errors.StoreUnavailable: "The database does not answer.",
     errors.UnknownLine: "The line is not made yet.",
@@ -42,17 +44,17 @@ def problem(
     }
     if incident and status >= 500:
         document["incident"] = incident
-    return Response(orjson.dumps(document), status, headers, "application/problem+json")
+    return Response(orjson.dumps(document), status, {**NOT_STORED, **(headers or {})}, "application/problem+json")
 
 
 def of_error(error: SeamError, incident: str = "", *, status: int | None = None) -> Response:
-    """The problem document of one of our own errors. Retryable ones say when to come back."""
+    """The problem document of one of our own errors. What may pass says when to come back."""
     status = status or _STATUS.get(type(error), 500)
     title = (type(error).__doc__ or type(error).__name__).splitlines()[0]
     headers: dict[str, str] = {}
     if status == 401:
         headers["WWW-Authenticate"] = "X-API-Key"
-    if status == 503 and error.retryable:
+    if status == 503 and not isinstance(error, errors.SeamGap):  # a hole does not close by waiting
         headers["Retry-After"] = str(_RETRY_AFTER_SECONDS)
     if type(error) in _SAID_INSTEAD:
         return problem(

@@ -37,7 +37,9 @@ def known(provenance: dict[str, object]) -> dict[str, object]:
 
 @pytest.mark.parametrize("view", ALL_VIEWS, ids=attrgetter("name"))
 def test_every_way_of_asking_gives_the_rows_of_a_naive_fold(view: View, read_tape: Tape, read_api: Api) -> None:
-    over_http = read_api.get(f"/v1/views/{view.name}").json()
+    response = read_api.get(f"/v1/views/{view.name}")
+    assert response.headers["content-type"] == "application/json" and response.headers["cache-control"] == "no-store"
+    over_http = response.json()
     with Seam(read_api.url, read_api.key) as seam:
         by_client = seam.query(view.name)
     with database.connect(read_tape.url) as conn:
