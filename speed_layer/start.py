@@ -66,6 +66,7 @@ def start_from_store(conn: Connection, line: str, views: Sequence[View], setting
 
     Guarantees: a second run fences the first; nothing else is written.
     """
+    began = time.monotonic()
     token = epochs.take_over(conn, line)
     frontier = epochs.read_frontier(conn, line)
     horizon = Horizon(timedelta(hours=settings.horizon_hours), settings.horizon_ids)
@@ -75,7 +76,8 @@ def start_from_store(conn: Connection, line: str, views: Sequence[View], setting
     seen.load(epochs.load_seen(conn, line, since=since, most=horizon.most), now=now)
     stored = epochs.read_source_position(conn, line)
     position = frontier.until if stored is None else stored
-    log.info("state loaded epoch=%d frontier=%s source=%s seen_ids=%d", frontier.epoch, frontier.until, position, len(seen))
+    where = (frontier.epoch, frontier.until, position)
+    log.info("state loaded epoch=%d frontier=%s source=%s seen_ids=%d seconds=%.2f", *where, len(seen), time.monotonic() - began)
     return Start(token, frontier, position, seen, begin_of_other_rules(conn, line, views, since))
 
 
