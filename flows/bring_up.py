@@ -33,7 +33,8 @@ def bring_up(settings: Settings, parts: tuple[str, ...], say: Say) -> None:
         for part in ("kafka", "postgres"):
             if part in parts:
                 _start_embedded(settings, part, say)
-        prepare_line(settings)
+        if {"kafka", "postgres"} <= {*stack.running(settings), *stack.external(settings)}:
+            prepare_line(settings)
         _start_rest(settings, missing, say)
 
 

