@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
+from typing import TypeVar
 
 import pyarrow as pa
 import xxhash
@@ -28,6 +29,8 @@ from serving.store.vectors import OffsetVector
 from views.event import Reason
 from views.registry import ALL_VIEWS
 from views.view import View
+
+T = TypeVar("T")
 
 DAY_ONE = datetime(2026, 3, 1, tzinfo=UTC)
 Sending = tuple[int, bytes | None]
@@ -63,6 +66,10 @@ def day_of_events(
     sent += [(0, b"{broken"), (1, None), (3, b'{"transaction_id": 7}')]
     random.shuffle(sent)
     return sent
+
+
+def run_plain(name: str, work: Callable[[], T]) -> T:
+    return work()
 
 
 class HandFedLine:
@@ -132,14 +139,12 @@ class HandFedLine:
         )
         epochs.commit_epoch(self.connection, "main", self.token, epoch, self.views)
 
-    def workplace(self, *, crash: str = "", views: Sequence[View] | None = None, settings: Settings | None = None) -> Workplace:
-        return Workplace(
-            settings or self.settings, self.bootstrap, self.url, views or self.views, crash=CrashPoint.from_setting(crash), spark=self.spark
-        )
+    def workplace(self, *, crash: CrashPoint | None = None) -> Workplace:
+        return Workplace(self.settings, self.bootstrap, self.url, self.views, crash=crash, spark=self.spark)
 
-    def night(self, views: Sequence[View] | None = None) -> NightReport:
-        with self.workplace(views=views) as place:
-            return run_night(place, lambda name, work: work())
+    def night(self) -> NightReport:
+        with self.workplace() as place:
+            return run_night(place, run_plain)
 
     def truth(self, until: OffsetVector | None = None) -> Truth:
         cuts = [each.cut for each in generations.list_generations(self.connection, "main") if each.cut is not None and each.generation]
