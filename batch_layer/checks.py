@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import date
 
+from batch_layer.master_dataset import Reach
 from batch_layer.plan import RULES, Scope
 from batch_layer.recompute import PartitionAccount, Recomputed
 from batch_layer.results import DayOfCells
@@ -16,18 +17,21 @@ from views.event import RULES_FINGERPRINT
 _SHOWN = 5
 
 
-def require_reach(reach: OffsetVector, cut: OffsetVector) -> None:
-    """`SeamGap` unless the master dataset holds every delivery below the cut, in every partition."""
-    short = {partition: (reach[partition], end) for partition, end in cut if reach[partition] < end}
-    if short:
-        text = "; ".join(f"partition {partition} is at {at}, the cut at {end}" for partition, (at, end) in sorted(short.items()))
-        raise SeamGap(
-            f"The master dataset does not reach the cut: {text}.",
-            untouched="Nothing was published; the last manifest is served.",
-            fix="seam ingest, then seam nightly",
-            cut=cut.to_json(),
-            reach=reach.to_json(),
-        )
+def require_deliveries(reach: Reach, topic_id: str, start: OffsetVector, cut: OffsetVector) -> None:
+    """`SeamGap` unless the master dataset holds every delivery from `start` to the cut, in every partition."""
+    if reach.holds(topic_id, start, cut):
+        return
+    held = reach.until(topic_id)
+    short = [f"partition {partition} is at {held[partition]}, the cut at {end}" for partition, end in cut if held[partition] < end]
+    raise SeamGap(
+        f"The master dataset does not reach the cut: {'; '.join(short)}."
+        if short
+        else f"The master dataset begins at {reach.starts[topic_id]}, after {start}, from where this run must read.",
+        untouched="Nothing was published; the last manifest is served.",
+        fix="seam ingest, then seam nightly" if short else "Point SEAM_MASTER_DATASET to a copy that holds them.",
+        cut=cut.to_json(),
+        reach=held.to_json(),
+    )
 
 
 def check(scope: Scope, recomputed: Recomputed, cells: Mapping[str, Sequence[DayOfCells]]) -> dict[str, object]:

@@ -66,10 +66,14 @@ class Ingested:
 def plan_ingest(table: str, log: KafkaLog, info: LineInfo, open_spark: Callable[[], SparkSession]) -> IngestPlan:
     """From where the master dataset reaches to the log's end now. Raises `LogDiverged` or `OffsetsExpired`; writes nothing."""
     reach = read_reach(table, open_spark)
-    start = reach.of(info.topic_id, info.origin)
+    known = info.topic_id in reach.vectors
+    held = reach.until(info.topic_id) if known else info.origin
     markers = reach.markers.get(info.topic_id, {})
-    warnings = check_log(log, info, Frontier(start, markers, epoch=0, generation=0, watermark=None))
-    return IngestPlan(table, reach, start, log.end().union(start), log.beginning(), tuple(warnings))
+    warnings = check_log(log, info, Frontier(held, markers, epoch=0, generation=0, watermark=None))
+    beginning = log.beginning()
+    # A table may serve several lines, so its first append starts at the log's beginning, which is at or before every origin.
+    start = held if known else beginning
+    return IngestPlan(table, reach, start, log.end().union(start), beginning, tuple(warnings))
 
 
 def catch_up(
@@ -89,7 +93,7 @@ def catch_up(
     """
     reach, deliveries, commits = plan.reach, 0, 0
     for start, until in chunks(plan.start, plan.until, most):
-        following = reach.after(info.topic_id, until, _markers(log, start, until), commit=str(uuid4()))
+        following = reach.after(info.topic_id, start, until, _markers(log, start, until), commit=str(uuid4()))
         append_rows(read_log(open_spark(), log, start, until), plan.table, info.topic_id, following)
         crash.reach("mid_ingest")
         deliveries += _rows_of(plan.table, following)

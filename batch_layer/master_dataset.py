@@ -31,29 +31,43 @@ _TABLE_PROPERTIES = {
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How far the master dataset reaches, for each incarnation of the topic, and the number of its last append."""
+    """What the master dataset holds: for each incarnation of the topic from where to where; and its last append."""
 
+    starts: Mapping[str, OffsetVector] = field(default_factory=dict)
     vectors: Mapping[str, OffsetVector] = field(default_factory=dict)
     markers: Mapping[str, Mapping[int, Marker]] = field(default_factory=dict)
     append: int = 0
     commit: str = ""
 
-    def of(self, topic_id: str, origin: OffsetVector) -> OffsetVector:
-        """Where the next append of this topic starts. A line reads from its origin, never from before it."""
-        return self.vectors.get(topic_id, OffsetVector()).union(origin)
+    def until(self, topic_id: str) -> OffsetVector:
+        return self.vectors.get(topic_id, OffsetVector())
 
-    def after(self, topic_id: str, until: OffsetVector, markers: Mapping[int, Marker], commit: str) -> Reach:
-        """What the next append's commit will say."""
+    def holds(self, topic_id: str, start: OffsetVector, until: OffsetVector) -> bool:
+        """True if every delivery at positions in [start, until) is in the table."""
+        if topic_id not in self.vectors:
+            return not start.distance_to(until)
+        return start.reaches(self.starts.get(topic_id, OffsetVector())) and self.vectors[topic_id].reaches(until)
+
+    def after(self, topic_id: str, start: OffsetVector, until: OffsetVector, markers: Mapping[int, Marker], commit: str) -> Reach:
+        """What the commit of an append of [start, until) will say."""
         known = {**self.markers.get(topic_id, {}), **markers}
-        return Reach({**self.vectors, topic_id: until}, {**self.markers, topic_id: known}, self.append + 1, commit)
+        return Reach(
+            starts={topic_id: start, **self.starts},
+            vectors={**self.vectors, topic_id: until},
+            markers={**self.markers, topic_id: known},
+            append=self.append + 1,
+            commit=commit,
+        )
 
     def to_metadata(self) -> str:
         markers = {
             topic_id: {str(partition): [marker.offset, marker.value_hash] for partition, marker in of_topic.items()}
             for topic_id, of_topic in self.markers.items()
         }
+        starts = {topic_id: vector.to_json() for topic_id, vector in self.starts.items()}
         vectors = {topic_id: vector.to_json() for topic_id, vector in self.vectors.items()}
-        return json.dumps({"seam_ingest": _FORMAT, "vectors": vectors, "markers": markers, "append": self.append, "commit": self.commit})
+        said = {"seam_ingest": _FORMAT, "starts": starts, "vectors": vectors, "markers": markers}
+        return json.dumps(said | {"append": self.append, "commit": self.commit})
 
     @classmethod
     def from_metadata(cls, text: str) -> Reach | None:
@@ -68,8 +82,9 @@ class Reach:
             topic_id: {int(partition): Marker(at, None, value_hash) for partition, (at, value_hash) in of_topic.items()}
             for topic_id, of_topic in said["markers"].items()
         }
+        starts = {topic_id: OffsetVector.from_json(vector) for topic_id, vector in said["starts"].items()}
         vectors = {topic_id: OffsetVector.from_json(vector) for topic_id, vector in said["vectors"].items()}
-        return cls(vectors, markers, said["append"], said["commit"])
+        return cls(starts, vectors, markers, said["append"], said["commit"])
 
 
 def read_reach(table: str, open_spark: Callable[[], SparkSession]) -> Reach:
@@ -119,14 +134,15 @@ def _reach_of_rows(spark: SparkSession, table: str) -> Reach:
     from pyspark.sql import functions as F
 
     rows = spark.read.format("delta").load(table)
-    last = F.max_by(F.when(F.col("value").isNull(), F.lit(0)).otherwise(F.xxhash64("value")), "offset")
-    found = rows.groupBy("topic_id", "partition").agg(F.max("offset").alias("last"), last.alias("value_hash")).collect()
+    last = F.max_by(F.when(F.col("value").isNull(), F.lit(0)).otherwise(F.xxhash64("value")), "offset").alias("value_hash")
     vectors: dict[str, dict[int, int]] = {}
     markers: dict[str, dict[int, Marker]] = {}
-    for row in found:
+    for row in rows.groupBy("topic_id", "partition").agg(F.max("offset").alias("last"), last).collect():
         vectors.setdefault(row.topic_id, {})[row.partition] = row["last"] + 1
         markers.setdefault(row.topic_id, {})[row.partition] = Marker(row["last"], None, row.value_hash)
-    return Reach({topic_id: OffsetVector.of(vector) for topic_id, vector in vectors.items()}, markers, _last_append(spark, table))
+    # Rows cannot say where the table starts, as offsets have holes: it is taken to start at the topic's first offset.
+    starts = dict.fromkeys(vectors, OffsetVector())
+    return Reach(starts, {topic_id: OffsetVector.of(vector) for topic_id, vector in vectors.items()}, markers, _last_append(spark, table))
 
 
 def _last_append(spark: SparkSession, table: str) -> int:

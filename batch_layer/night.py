@@ -108,7 +108,7 @@ def recompute_views(place: Workplace, scope: Scope) -> Recomputed:
     """Winners and cells of the run, from a master dataset that reaches the cut; `SeamGap` if it does not."""
     info = place.info
     reach = read_reach(place.tables.master_dataset, place.spark)
-    checks.require_reach(reach.of(info.topic_id, info.origin), scope.cut)
+    checks.require_deliveries(reach, info.topic_id, scope.start, scope.cut)
     return recompute(
         place.spark(),
         scope,

@@ -18,6 +18,7 @@ from batch_layer.workplace import Workplace
 from batch_layer.writer_lock import sole_writer
 from infra.crash import CrashPoint
 from serving.errors import LogDiverged, NightlyLocked, OffsetsExpired
+from serving.store import database
 from serving.store.vectors import OffsetVector
 from tests.batch.hand_fed_line import DAY_ONE, HandFedLine, day_of_events, event
 
@@ -56,10 +57,16 @@ def test_the_master_dataset_holds_every_delivery_once_in_bounded_commits(line: H
     assert done.commits == -(-len(sent) // 20) == len(list(commits_newest_first(table))) and done.deliveries == len(sent)
     assert seen[-1] == (len(sent), len(sent)) and done.retention_margin == 0
     assert sorted(value or b"" for _, _, value in rows_in(place)) == sorted(value or b"" for _, value in sent)
-    columns = dict(place.spark().read.format("delta").load(table).dtypes)
-    assert columns == {
-        "topic_id": "string", "partition": "int", "offset": "bigint", "log_time": "timestamp", "key": "binary", "value": "binary", "log_date": "date",
-    }  # fmt: skip
+    columns = place.spark().read.format("delta").load(table).dtypes
+    assert columns == [
+        ("topic_id", "string"),
+        ("partition", "int"),
+        ("offset", "bigint"),
+        ("log_time", "timestamp"),
+        ("key", "binary"),
+        ("value", "binary"),
+        ("log_date", "date"),
+    ]
     again = night.ingest(place)
     assert (again.commits, again.deliveries, again.until) == (0, 0, line.end())
 
@@ -141,10 +148,13 @@ def test_a_topic_that_was_made_again_is_refused(line: HandFedLine, place: Workpl
 
 
 def test_a_second_writer_is_refused_also_by_another_database(line: HandFedLine, place: Workplace, database_url: str) -> None:
-    from serving.store import database
-
-    with sole_writer(place.connection, place.tables.master_dataset), database.connect(database_url) as other:
-        with pytest.raises(NightlyLocked), sole_writer(other, place.tables.master_dataset):
-            pass
-    with sole_writer(place.connection, place.tables.master_dataset):
+    table = place.tables.master_dataset
+    with (
+        sole_writer(place.connection, table),
+        database.connect(database_url) as other,
+        pytest.raises(NightlyLocked),
+        sole_writer(other, table),
+    ):
+        pass
+    with sole_writer(place.connection, table):
         pass

@@ -108,11 +108,14 @@ def test_chunks_tile_a_range_and_every_partition_advances_in_proportion() -> Non
     assert list(chunks(until, until, 40)) == []
 
 
-def test_a_commit_says_how_far_the_master_dataset_reaches_for_every_incarnation_of_the_topic() -> None:
-    reach = Reach().after("old", at(p0=9), {0: Marker(8, None, -5)}, "a").after("new", at(p1=3), {}, "b")
-    read_back = Reach.from_metadata(reach.to_metadata())
-    assert read_back == reach and reach.append == 2
-    assert reach.of("old", ORIGIN) == at(p0=9) and reach.of("new", at(p0=1)) == at(p0=1, p1=3) and reach.of("other", at(p0=4)) == at(p0=4)
+def test_a_commit_says_what_the_master_dataset_holds_of_every_incarnation_of_the_topic() -> None:
+    reach = Reach().after("old", at(p0=2), at(p0=9), {0: Marker(8, None, -5)}, "a").after("new", ORIGIN, at(p1=3), {}, "b")
+    reach = reach.after("new", at(p1=3), at(p1=7), {}, "c")
+    assert Reach.from_metadata(reach.to_metadata()) == reach and reach.append == 3
+    assert reach.until("old") == at(p0=9) and reach.until("new") == at(p1=7) and reach.until("other") == ORIGIN
+    assert reach.holds("new", at(p1=1), at(p1=7)) and not reach.holds("new", ORIGIN, at(p0=1, p1=7))
+    assert reach.holds("old", at(p0=2), at(p0=9)) and not reach.holds("old", at(p0=1), at(p0=9))
+    assert reach.holds("other", ORIGIN, ORIGIN) and not reach.holds("other", ORIGIN, at(p0=1))
     assert [Reach.from_metadata(text) for text in ("", "5", "{}", "not json")] == [None] * 4
 
 
