@@ -11,8 +11,7 @@
     --log-requests              log every request, not only failed ones and changes
 
 It stops on SIGTERM or SIGINT within five seconds, exit code 0. A setting it cannot use: one line, exit code 1; an address it
-cannot listen on: exit code 3. It starts
-without the database, answers 503 until that is there, and recovers by itself.
+cannot listen on: exit code 3. It starts without the database, answers 503 until that is there, and recovers by itself.
 """
 
 from __future__ import annotations
