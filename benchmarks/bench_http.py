@@ -28,10 +28,13 @@ from typing import cast
 
 import uvloop
 
+from benchmarks.report import Result, Table, show
+
 KEY, ADMIN_KEY = "r" * 40, "a" * 40
 MERCHANTS, MINUTES = 2_000, 20
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 LINE = "main"
+HELLO, POINT_READ = "hello world", "merged point read"
 
 
 # --- what is served
@@ -271,6 +274,32 @@ def served(folder: Path) -> Iterator[tuple[int, int, int]]:
         postgres.stop()
 
 
+def compared(*, seconds: float, rounds: int, connections: int) -> dict[str, list[Measured]]:
+    """Both kinds of request in turn, so that whatever else the machine does meets both."""
+    kinds = {HELLO: [request("/hello")], POINT_READ: point_reads()}
+    found: dict[str, list[Measured]] = {kind: [] for kind in kinds}
+    with tempfile.TemporaryDirectory(prefix="seam-bench-") as folder, served(Path(folder)) as (port, api, postmaster):
+        for number in range(rounds + 1):
+            for kind, requests in kinds.items():
+                measured = measure(port, api, postmaster, requests, connections, seconds if number else 1.0)
+                if number:  # the first round only warms up
+                    found[kind].append(measured)
+    return found
+
+
+def bench(*, seconds: float, rounds: int, connections: int = 16) -> Result:
+    found = compared(seconds=seconds, rounds=rounds, connections=connections)
+    median = {
+        kind: {name: statistics.median(getattr(m, name) for m in each) for name in Measured.__slots__} for kind, each in found.items()
+    }
+    ratio = median[POINT_READ]["rate"] / median[HELLO]["rate"]
+    columns = ("", "requests/s", "p50 ms", "p99 ms", "API CPU us", "database CPU us")
+    title = f"HTTP, {connections} connections, closed loop, median of {rounds} rounds: {ratio:.2f} of hello world"
+    table = Table(title, columns, [(kind, *figures.values()) for kind, figures in median.items()])
+    note = "who asks shares the machine with the server, and the next request waits for the answer: rates compare, they do not promise."
+    return Result("http", tables=[table], notes=[note], figures={**median, "ratio": ratio})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=3.0, help="length of one round")
@@ -282,29 +311,11 @@ def main() -> None:
     if options.serve:
         serve((options.serve / "database_url").read_text(), options.serve, options.serve / "ready.json")
         return
-    kinds = {"hello world": [request("/hello")], "merged point read": point_reads()}
-    found: dict[str, list[Measured]] = {kind: [] for kind in kinds}
-    with tempfile.TemporaryDirectory(prefix="seam-bench-") as folder, served(Path(folder)) as (port, api, postmaster):
-        for number in range(options.rounds + 1):
-            for kind, requests in kinds.items():
-                measured = measure(port, api, postmaster, requests, options.connections, options.seconds if number else 1.0)
-                if number:  # the first round only warms up
-                    found[kind].append(measured)
-    report(found, as_json=options.json)
-
-
-def report(found: dict[str, list[Measured]], *, as_json: bool) -> None:
-    median = {
-        kind: {name: statistics.median(getattr(m, name) for m in rounds) for name in Measured.__slots__} for kind, rounds in found.items()
-    }
-    ratio = median["merged point read"]["rate"] / median["hello world"]["rate"]
-    if as_json:
-        print(json.dumps({**median, "ratio": ratio}))
-        return
-    print(f"{'':20}{'requests/s':>12}{'p50 ms':>9}{'p99 ms':>9}{'API CPU us':>12}{'database CPU us':>17}")
-    for kind, m in median.items():
-        print(f"{kind:20}{m['rate']:>12,.0f}{m['p50']:>9.2f}{m['p99']:>9.2f}{m['server_us']:>12.0f}{m['database_us']:>17.0f}")
-    print(f"ratio {ratio:.2f} (median of {len(found['hello world'])} rounds)")
+    result = bench(seconds=options.seconds, rounds=options.rounds, connections=options.connections)
+    if options.json:
+        print(json.dumps(result.figures))
+    else:
+        show(result, judged=True)
 
 
 if __name__ == "__main__":
