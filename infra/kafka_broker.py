@@ -119,12 +119,21 @@ class KafkaBroker:
     def _java(self) -> list[str]:
         classpath = ":".join(str(jar) for jar in jars_for(self.jar_folder, NAME))
         logging = [f"-Dorg.slf4j.simpleLogger.{option}" for option in ("defaultLogLevel=warn", "showDateTime=true")]
-        return [java(), "-Xmx512m", "-XX:+ExitOnOutOfMemoryError", *logging, "-cp", classpath]
+        return [
+            java(),
+            "-Xmx512m",
+            "-XX:+ExitOnOutOfMemoryError",
+            f"-Djava.io.tmpdir={self.home / NAME / 'tmp'}",
+            *logging,
+            "-cp",
+            classpath,
+        ]
 
     def _configure(self) -> Path:
         properties = self.home / NAME / "server.properties"
         with disk_errors(self.home):
-            (self.home / NAME / "data").mkdir(parents=True, exist_ok=True)
+            for folder in ("data", "tmp"):
+                (self.home / NAME / folder).mkdir(parents=True, exist_ok=True)
             properties.write_text(
                 CONFIGURATION.format(
                     host=LOOPBACK,

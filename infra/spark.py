@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from infra.disk import disk_errors
 from infra.jars import jars_for
 from infra.settings import Settings
 
@@ -22,6 +23,8 @@ def spark_session(settings: Settings, app: str) -> SparkSession:
     Needs the jars of `make jars`; nothing is downloaded.
     """
     jars = [str(jar) for jar in jars_for(settings.jar_folder, "spark")]
+    with disk_errors(settings.home):
+        (settings.home.resolve() / "spark" / "tmp").mkdir(parents=True, exist_ok=True)
     # Before pyspark is imported: its Java process and its Python workers inherit these.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if settings.spark_master.startswith("local"):
@@ -42,7 +45,7 @@ def spark_options(settings: Settings) -> dict[str, str]:
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.session.timeZone": "UTC",
-        "spark.driver.extraJavaOptions": f"-Duser.timezone=UTC -Dderby.system.home={scratch}",
+        "spark.driver.extraJavaOptions": f"-Duser.timezone=UTC -Dderby.system.home={scratch} -Djava.io.tmpdir={scratch / 'tmp'}",
         "spark.executor.extraJavaOptions": "-Duser.timezone=UTC",
         "spark.executorEnv.PYTHONPATH": str(PROJECT),
         "spark.ui.enabled": "false",
