@@ -14,8 +14,10 @@ from serving.store.stored_manifests import hold_pointer
 from views.view import Fingerprint
 
 
-def expire(conn: Connection, line: str, *, retained: int, horizon: timedelta) -> Expired:
+def expire(conn: Connection, line: str, *, retained: int, horizon: timedelta, most_ids: int | None = None) -> Expired:
     """Keeps the newest `retained` manifests, the current one and a living run's base; removes what only others needed.
+
+    Seen ids are kept for the horizon, and of those the newest `most_ids`: as `load_seen` reads them.
 
     Guarantees: one transaction under the pointer's lock, so nothing is published or rolled back meanwhile; readers and
     the speed layer go on. If it dies, nothing is removed; run twice, the second finds nothing to do.
@@ -27,7 +29,7 @@ def expire(conn: Connection, line: str, *, retained: int, horizon: timedelta) ->
         gone = Expired(manifests=_manifests(conn, line, retained, keep))
         gone = _generations(conn, line, gone)
         gone = _segments(conn, line, str(living[0]) if living else None, gone)
-        gone = _epochs(conn, line, horizon, gone)
+        gone = _epochs(conn, line, horizon, most_ids, gone)
         return _tables(conn, line, gone)
 
 
@@ -81,17 +83,25 @@ def _delete(conn: Connection, line: str, table: str, part: str, values: list[int
     return conn.execute(sql.SQL("DELETE FROM {} WHERE {} = ANY (%s)").format(name, sql.Identifier(part)), (values,)).rowcount
 
 
-def _epochs(conn: Connection, line: str, horizon: timedelta, gone: Expired) -> Expired:
+def _epochs(conn: Connection, line: str, horizon: timedelta, most_ids: int | None, gone: Expired) -> Expired:
     """Behind the horizon and every retained cut the packed ids go, and the epochs of a generation become one range."""
-    seen = conn.execute(on_line(line, _DROP_SEEN), {"horizon": horizon}).rowcount
+    seen = conn.execute(on_line(line, _DROP_SEEN), {"horizon": horizon, "most": most_ids}).rowcount
     conn.execute(on_line(line, _MERGE_EPOCHS), {"horizon": horizon})
     merged = conn.execute(on_line(line, _DROP_MERGED)).rowcount
     return replace(gone, seen_epochs=seen, epochs_merged=merged)
 
 
+# Old by log time is what is old for the log as far as it was read: after a long stop of the speed layer the clock is far
+# ahead of the next delivery, which may repeat an id that the clock alone would let go.
 _DROP_SEEN = """
-DELETE FROM {s}.seen_ids WHERE newest_log_time < now() - %(horizon)s AND committed_at < now() - %(horizon)s
-    AND generation <= (SELECT min(generation) FROM {s}.manifests)
+WITH horizon AS (
+    SELECT least(now(), watermark) - %(horizon)s AS log_time, now() - %(horizon)s AS commit_time FROM {s}.frontier
+), kept AS (
+    SELECT s.epoch, sum(s.ids) OVER (ORDER BY s.epoch DESC) - s.ids AS newer FROM {s}.seen_ids s CROSS JOIN horizon h
+    WHERE s.newest_log_time >= h.log_time OR s.committed_at >= h.commit_time
+)
+DELETE FROM {s}.seen_ids s WHERE s.generation <= (SELECT min(generation) FROM {s}.manifests)
+    AND NOT EXISTS (SELECT FROM kept k WHERE k.epoch = s.epoch AND coalesce(k.newer < %(most)s::bigint, true))
 """
 _MERGE_EPOCHS = """
 WITH old AS (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from uuid import uuid4
 
 import pytest
@@ -211,6 +211,28 @@ def test_behind_horizon_and_cut_seen_ids_go_and_epochs_become_one_range(conn: Co
     assert ranges == [(1, 3), (4, 4), (5, 5)]
     assert epochs.epoch_counts(conn, LINE) == counts
     assert len(list(epochs.load_seen(conn, LINE, since=LONG_AGO, most=10**9))) == 2
+
+
+def test_after_a_long_stop_the_ids_that_the_next_deliveries_may_repeat_are_still_there(conn: Connection, speed: Speed, tape: Tape) -> None:
+    speed.commit(tape.end)
+    night(conn, LINE, tape, ALL_VIEWS)
+    stopped_at = datetime.now(UTC) - timedelta(days=3)
+    conn.execute("UPDATE line_main.seen_ids SET newest_log_time = %s, committed_at = %s", (stopped_at, stopped_at))
+    conn.execute("UPDATE line_main.frontier SET watermark = %s", (stopped_at,))
+    assert manifests.expire(conn, LINE, retained=1, horizon=timedelta(days=1)).seen_epochs == 0
+    conn.execute("UPDATE line_main.frontier SET watermark = now()")
+    assert manifests.expire(conn, LINE, retained=1, horizon=timedelta(days=1)).seen_epochs == 1
+
+
+def test_of_the_seen_ids_in_the_horizon_only_the_most_are_kept(conn: Connection, speed: Speed, tape: Tape) -> None:
+    for part in (1, 2, 3):
+        speed.commit(OffsetVector.of({p: offset * part // 3 for p, offset in tape.end}))
+    night(conn, LINE, tape, ALL_VIEWS)
+    newest = next(epochs.load_seen(conn, LINE, since=LONG_AGO, most=1))
+    most = len(newest.packed) // 16 + 1
+    would_load = list(epochs.load_seen(conn, LINE, since=LONG_AGO, most=most))
+    assert manifests.expire(conn, LINE, retained=1, horizon=FOREVER, most_ids=most).seen_epochs == 1
+    assert list(epochs.load_seen(conn, LINE, since=LONG_AGO, most=10**9)) == would_load
 
 
 def test_tables_of_logic_that_nothing_names_are_dropped(conn: Connection, speed: Speed, tape: Tape) -> None:
