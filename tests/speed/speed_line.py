@@ -147,13 +147,13 @@ class SpeedLine:
         """`seam speed` as a process of its own, its output in the home."""
         return self.process_of("-m", "flows.cli", "speed", *arguments, crash_at=crash_at)
 
-    def process_of(self, *arguments: str, crash_at: str = "") -> subprocess.Popen[bytes]:
+    def process_of(self, *arguments: str, crash_at: str = "", spark_master: str = "") -> subprocess.Popen[bytes]:
         ours = {
             "SEAM_HOME": str(self.settings.home),
             "SEAM_TOPIC": self.settings.topic,
             "SEAM_KAFKA_BOOTSTRAP": self.bootstrap,
             "SEAM_DATABASE_URL": self.database_url,
-            "SEAM_SPARK_MASTER": self.settings.spark_master,
+            "SEAM_SPARK_MASTER": spark_master or self.settings.spark_master,
             "SEAM_TRIGGER_MS": str(self.settings.trigger_ms),
             "SEAM_MAX_EVENTS_PER_EPOCH": str(self.settings.max_events_per_epoch),
             "SEAM_SOURCE_INTERVAL_MS": str(self.settings.source_interval_ms),
@@ -197,19 +197,19 @@ class RunningLife:
 
     def stop(self) -> None:
         self._layer.stop.set()
-        self._thread.join(60)
+        self._thread.join(120)
         assert not self._thread.is_alive()
 
     def wait_for_end(self) -> None:
-        self._thread.join(60)
+        self._thread.join(120)
         assert not self._thread.is_alive()
 
-    def reach(self, end: OffsetVector, seconds: float = 60) -> None:
+    def reach(self, end: OffsetVector, seconds: float = 120) -> None:
         wait_until(lambda: self._line.frontier.reaches(end) or self.failure is not None, seconds)
         assert self.failure is None, self.failure
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds} s"
@@ -223,7 +223,7 @@ def end_of(line: SpeedLine) -> OffsetVector:
         return log.end()
 
 
-def exit_code(process: subprocess.Popen[bytes], log: Path, seconds: float = 90) -> int:
+def exit_code(process: subprocess.Popen[bytes], log: Path, seconds: float = 180) -> int:
     try:
         return process.wait(seconds)
     except subprocess.TimeoutExpired:

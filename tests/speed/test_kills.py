@@ -13,7 +13,7 @@ from infra.process import birth_of
 from tests.conftest import Kafka
 from tests.speed.speed_line import SpeedLine, end_of, exit_code, mixed, wait_until
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 
 STEPS = (
     "before_lift:2",
@@ -32,7 +32,8 @@ def line(home: Path, kafka: Kafka, fresh_database_url: str, topic: str) -> Speed
 
 
 def test_killed_at_every_step_robbed_of_java_and_stopped_politely_it_counts_every_event_once(line: SpeedLine) -> None:
-    """One story, as every start of Spark takes its time: seven kills, then a life that loses its Java process, then the flow."""
+    """One story, as every start of Spark takes its time: seven kills, then a life that loses
+    its Java process and is asked to stop, then the flow, with executors in processes of their own."""
     line.send(mixed(0, 1_400))
     frontiers = [line.frontier]
     for step in STEPS:
@@ -47,11 +48,11 @@ def test_killed_at_every_step_robbed_of_java_and_stopped_politely_it_counts_ever
 
     process = line.process()
     try:
-        wait_until(lambda: line.frontier == end_of(line), 90)
+        wait_until(lambda: line.frontier == end_of(line), 180)
         for pid in _java_of(process.pid):
             os.kill(pid, signal.SIGKILL)
         line.send(mixed(1_400, 300))
-        wait_until(lambda: line.frontier == end_of(line), 90)
+        wait_until(lambda: line.frontier == end_of(line), 180)
         line.send(mixed(1_700, 3_000))
         before = _read(line)
         wait_until(lambda: _read(line) > before)
@@ -64,8 +65,9 @@ def test_killed_at_every_step_robbed_of_java_and_stopped_politely_it_counts_ever
     assert line.source_position == line.frontier, "a polite stop leaves nothing to be read again"
     assert line.audited().exact
 
-    flow = line.process_of("-c", "from flows.speed import speed; speed(until_caught_up=True)")
-    assert exit_code(flow, line.log_file, 120) == 0, line.log_file.read_text()[-3000:]
+    run_flow = "from flows.speed import speed; speed(until_caught_up=True)"
+    flow = line.process_of("-c", run_flow, spark_master="local-cluster[2,1,1024]")
+    assert exit_code(flow, line.log_file) == 0, line.log_file.read_text()[-3000:]
     assert line.frontier == end_of(line)
     assert line.audited().exact
     assert not list(line.settings.run_folder.glob("speed-checkpoint-*")), "those of the killed ones are cleared too"

@@ -19,7 +19,7 @@ from speed_layer.run import keep_running
 from tests.conftest import Kafka
 from tests.speed.speed_line import POISON, SpeedLine, end_of, event, mixed, totals, wait_until
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 
 
 @pytest.fixture
