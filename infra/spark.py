@@ -31,12 +31,30 @@ def spark_session(settings: Settings, app: str) -> SparkSession:
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.master(settings.spark_master).appName(app)
-    for key, value in (spark_options(settings) | {"spark.jars": ",".join(jars)}).items():
+    options = spark_options(settings) | {"spark.master": settings.spark_master, "spark.app.name": app, "spark.jars": ",".join(jars)}
+    _start_java(settings, options)
+    builder = SparkSession.builder
+    for key, value in options.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("WARN")
     return session
+
+
+def _start_java(settings: Settings, options: dict[str, str]) -> None:
+    """Starts the one Java process of this Python process with its messages in `logs/spark.log`, apart from a command's own."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is not None:
+        return
+    conf = SparkConf(loadDefaults=False).setAll(list(options.items()))
+    with disk_errors(settings.home):
+        settings.log_folder.mkdir(parents=True, exist_ok=True)
+        log = (settings.log_folder / "spark.log").open("ab")
+    with log:
+        gateway = launch_gateway(conf, popen_kwargs={"stderr": log})  # type: ignore[no-untyped-call]
+        SparkContext(conf=conf, gateway=gateway)
 
 
 def spark_options(settings: Settings) -> dict[str, str]:
