@@ -31,8 +31,11 @@ def master_micro_batches(
 
     if not DeltaTable.isDeltaTable(spark, table):
         raise _not_held(table, "there is no master dataset", start, until)
-    reach = _reach(DeltaTable.forPath(spark, table), topic_id)
-    if not reach.reaches(OffsetVector.of({p: end for p, end in until if end > start[p]})):
+    begin, reach = _held(DeltaTable.forPath(spark, table), topic_id)
+    wanted = {p: end for p, end in until if end > start[p]}
+    if any(begin[p] > start[p] for p in wanted):
+        raise _not_held(table, f"the master dataset begins at {begin}", start, until)
+    if not reach.reaches(OffsetVector.of(wanted)):
         raise _not_held(table, f"the master dataset reaches {reach}", start, until)
     rows = spark.read.format("delta").load(table)
     deliveries = rows.where(rows.topic_id == topic_id).select("partition", "offset", rows.log_time.alias("timestamp"), "value")
@@ -47,16 +50,18 @@ def _positions(deliveries: DataFrame, start: OffsetVector, end: OffsetVector) ->
     return functools.reduce(operator.or_, ranges)
 
 
-def _reach(table: DeltaTable, topic_id: str) -> OffsetVector:
-    """By the newest commit that carries a vector, else by the rows."""
+def _held(table: DeltaTable, topic_id: str) -> tuple[OffsetVector, OffsetVector]:
+    """From where to where the table holds every delivery: by the newest commit that carries vectors, else by the rows."""
     for row in table.history().select("userMetadata").where("userMetadata IS NOT NULL").toLocalIterator():
         try:
-            vectors = json.loads(row.userMetadata)["vectors"]
+            said = json.loads(row.userMetadata)
+            starts, vectors = said["starts"], said["vectors"]
         except (ValueError, KeyError, TypeError):
             continue
-        return OffsetVector.from_json(vectors.get(topic_id, {}))
+        return OffsetVector.from_json(starts.get(topic_id, {})), OffsetVector.from_json(vectors.get(topic_id, {}))
     ends = table.toDF().where(f"topic_id = '{topic_id}'").groupBy("partition").agg({"offset": "max"}).collect()
-    return OffsetVector.of({row[0]: row[1] + 1 for row in ends})
+    # Rows cannot say where the table begins, as offsets have holes.
+    return OffsetVector(), OffsetVector.of({row[0]: row[1] + 1 for row in ends})
 
 
 def _not_held(table: str, why: str, start: OffsetVector, until: OffsetVector) -> OffsetsExpired:

@@ -172,7 +172,7 @@ def _count(
 
     if ended():
         return
-    source = Source(layer.kafka_bootstrap, layer.settings.topic, first_offsets(kafka, start.source_position))
+    source = Source(layer.kafka_bootstrap, layer.settings.topic, first_offsets(kafka, start.source_position, worker.reading.until))
     with Stream(spark, source, layer.views, worker, layer.settings, layer.crash) as stream:
         while not ended():
             layer.stop.wait(_LOOK_EVERY_SECONDS)

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from infra.kafka_log import KafkaLog
 from infra.settings import Settings
-from serving.errors import Fenced
+from serving.errors import Fenced, StreamFailed
 from serving.store import epochs, read, schema
 from serving.store.database import Connection
 from serving.store.other_rules import begin_of_other_rules
@@ -81,7 +81,16 @@ def start_from_store(conn: Connection, line: str, views: Sequence[View], setting
     return Start(token, frontier, position, seen, begin_of_other_rules(conn, line, views, since))
 
 
-def first_offsets(kafka: KafkaLog, source_position: OffsetVector) -> dict[int, int]:
-    """Where to read each partition from: the source's position, or where the log begins if that is gone; 0 for an added partition."""
+def first_offsets(kafka: KafkaLog, source_position: OffsetVector, frontier: OffsetVector) -> dict[int, int]:
+    """Where to read each partition from: the source's position, or where the log begins if that is gone; 0 for an added partition.
+
+    Never beyond the frontier: `StreamFailed` if Kafka deleted deliveries there since the log was checked; the next start judges it.
+    """
     beginning = kafka.beginning()
+    if not frontier.reaches(beginning):
+        raise StreamFailed(
+            f"The log begins at {beginning} now, beyond the frontier {frontier}: Kafka deleted deliveries before they were read.",
+            untouched="Nothing was written.",
+            fix="The speed layer starts again and checks the log.",
+        )
     return {partition: max(source_position[partition], beginning[partition]) for partition in kafka.partitions()}

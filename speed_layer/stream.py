@@ -23,6 +23,7 @@ from views.lift import lift
 from views.view import View
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -83,23 +84,21 @@ class Stream:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Lets the micro-batch under way end; those that come after it do nothing. Only then is the query stopped."""
         self._ending = True
-        finished = self._turn.acquire(timeout=_LONGEST_MICRO_BATCH_SECONDS)
+        if self._turn.acquire(timeout=_LONGEST_MICRO_BATCH_SECONDS):
+            self._turn.release()  # a micro-batch that waits for its turn must get it: the query does not stop before it returns
         try:
             self._query.stop()
         except Exception as problem:  # the Java process may be gone; what counts is in the store
             log.warning("the query could not be stopped problem=%s", _first_line(problem))
         finally:
-            if finished:
-                self._turn.release()
             self._open.close()
 
     def check(self) -> None:
         """Raise why the stream ended, if it did."""
-        if isinstance(self._failure, SeamError):
+        if self._failure is not None:
             raise self._failure
-        if self._failure is None and self._is_active():
-            return
-        raise _failed("The stream ended", self._failure or self._exception())
+        if not self._is_active():
+            raise self._failure or _failed("The stream ended", self._exception())
 
     def _on_micro_batch(self, lifted: DataFrame, micro_batch: int) -> None:
         with self._turn:
@@ -107,7 +106,7 @@ class Stream:
                 return
             try:
                 self._crash.reach("before_lift")
-                rows = lifted.toArrow()
+                rows = _to_arrow(lifted)
                 self._crash.reach("after_lift")
                 self._worker.submit(rows, planned_end(self._checkpoint, micro_batch, self._source.topic))
             except Exception as failure:
@@ -118,7 +117,7 @@ class Stream:
         try:
             return bool(self._query.isActive)
         except Exception as problem:  # no Java process to ask
-            self._failure = problem
+            self._failure = self._failure or _failed("The stream cannot be asked", problem)
             return False
 
     def _exception(self) -> object:
@@ -126,6 +125,13 @@ class Stream:
             return self._query.exception() or "it was stopped from outside"
         except Exception as problem:
             return problem
+
+
+def _to_arrow(lifted: DataFrame) -> pa.Table:
+    try:
+        return lifted.toArrow()
+    except Exception as problem:  # an executor, the Java process or the way to it: whatever it is, the next life may have luck
+        raise _failed("A micro-batch could not be lifted", problem) from problem
 
 
 def _failed(what: str, problem: object) -> StreamFailed:
