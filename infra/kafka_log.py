@@ -14,8 +14,9 @@ from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
 
+import confluent_kafka
 import xxhash
-from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+from kafka import KafkaAdminClient, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec
 from kafka.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
 
@@ -92,28 +93,32 @@ class KafkaLog:
         """The delivery at a position; None if it expired, is not written yet, or the position is a hole."""
         if not self.beginning()[partition] <= offset < self.end()[partition]:
             return None
-        place = TopicPartition(self.topic, partition)
-        with _kafka_errors(self.bootstrap):
-            consumer = self._reader()
-            consumer.assign([place])
-            consumer.seek(place, offset)
-            deadline = time.monotonic() + PATIENCE_MS / 1000
-            while consumer.position(place) <= offset and time.monotonic() < deadline:
-                for record in consumer.poll(timeout_ms=500, max_records=1).get(place, []):
-                    return _delivery(record) if record.offset == offset else None
-            if consumer.position(place) <= offset:
-                raise LogUnavailable(f"{self.topic}/{partition}: offset {offset} could not be read in {PATIENCE_MS // 1000} s.")
-        return None
+        consumer = self._reader()
+        consumer.assign([confluent_kafka.TopicPartition(self.topic, partition, offset)])
+        deadline = time.monotonic() + PATIENCE_MS / 1000
+        while time.monotonic() < deadline:
+            message = consumer.poll(0.5)
+            if message is None:
+                continue
+            if message.error() is None:
+                return _delivery(message) if message.offset() == offset else None
+            if message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF:
+                return None
+        raise LogUnavailable(f"{self.topic}/{partition}: offset {offset} could not be read in {PATIENCE_MS // 1000} s.", fix="seam status")
 
     def _reader(self) -> Any:
+        """librdkafka, as it reads every compression that Spark reads."""
         if self._consumer is None:
-            self._consumer = KafkaConsumer(
-                bootstrap_servers=self.bootstrap,
-                isolation_level="read_committed",
-                enable_auto_commit=False,
-                auto_offset_reset="none",
-                fetch_max_bytes=2 * MAX_RECORD_BYTES,
-                max_partition_fetch_bytes=MAX_RECORD_BYTES,
+            self._consumer = confluent_kafka.Consumer(
+                {
+                    "bootstrap.servers": self.bootstrap,
+                    "group.id": "seam-log",
+                    "enable.auto.commit": False,
+                    "enable.partition.eof": True,
+                    "isolation.level": "read_committed",
+                    "auto.offset.reset": "error",
+                },
+                logger=logging.getLogger("kafka"),
             )
         return self._consumer
 
@@ -220,9 +225,9 @@ def _create_time_warning(info: LineInfo) -> str:
     )
 
 
-def _delivery(record: Any) -> Delivery:
-    log_time = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=record.timestamp)
-    return Delivery(record.partition, record.offset, record.key, record.value, log_time)
+def _delivery(message: Any) -> Delivery:
+    log_time = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=message.timestamp()[1])
+    return Delivery(message.partition(), message.offset(), message.key(), message.value(), log_time)
 
 
 def _admin(bootstrap: str) -> Any:

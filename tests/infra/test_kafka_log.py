@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 import xxhash
+from confluent_kafka import Producer
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 
@@ -144,6 +145,15 @@ def test_the_mark_of_a_transaction_is_a_hole_and_an_open_transaction_is_beyond_t
         producer.commit_transaction()
     assert wait_until(lambda: counted.log.end() == OffsetVector.of({0: 7}), 10)
     assert (counted.log.delivery(0, 5), counted.log.find(0, 6)) == (b"in a transaction", None)
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_a_delivery_is_found_whatever_compression_its_sender_chose(kafka: Kafka, topic: str, compression: str) -> None:
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "compression.type": compression})
+    producer.produce(topic, b"sent " * 1000, partition=0)
+    assert producer.flush(30) == 0
+    with KafkaLog(kafka.bootstrap, topic) as log:
+        assert log.delivery(0, 0) == b"sent " * 1000
 
 
 def test_a_topic_that_is_not_there_is_named(kafka: Kafka) -> None:
