@@ -79,6 +79,5 @@ class View:
     def present(self, partials: Mapping[str, int]) -> dict[str, int | float | None]:
         """The shown measures of one cell's merged partials."""
         return {
-            name: measure.present([partials[column.name] for column in measure.columns(name)])
-            for name, measure in self.measures.items()
+            name: measure.present([partials[column.name] for column in measure.columns(name)]) for name, measure in self.measures.items()
         }
