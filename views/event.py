@@ -1,6 +1,6 @@
 """The event and its rules, as data.
 
-`views.lift` turns these rules into the one Spark expression that both layers run; `serving.audit` reads a log by the
+`views.parse` turns these rules into the one Spark expression that both layers run; `serving.audit` reads a log by the
 same paragraph of the documentation with code of its own. Nothing here knows how an event is parsed.
 """
 
@@ -17,6 +17,12 @@ MAX_EVENT_BYTES = 1 << 20
 MAX_NESTING = 64
 """Objects and arrays inside one another, the event itself included."""
 
+MAX_NUMBER_DIGITS = 1_000
+"""A number with more digits, its fraction and exponent included, is not read; RFC 8259 leaves such limits to the reader."""
+
+MAX_NAME_UNITS = 50_000
+"""UTF-16 units in the name of a member, as the reader counts them; a longer one is not read."""
+
 SCHEMA_VERSIONS = (1,)
 
 
@@ -24,9 +30,9 @@ class FieldKind(StrEnum):
     TEXT = "text"
     """1 to `longest` Unicode code points, none of them U+0000."""
     INSTANT = "instant"
-    """RFC 3339 with an offset, at most 6 fraction digits, years 2000 to 2099 in UTC."""
+    """RFC 3339 with an offset, `T` and `Z` in either case, at most 6 fraction digits, no leap second, years 2000 to 2099 in UTC."""
     INTEGER = "integer"
-    """An integer literal between `least` and `greatest`; `1.0` and `1e3` are not."""
+    """An integer literal between `least` and `greatest`; `-0` is one, `1.0` and `1e3` are not."""
     CODE = "code"
     """Text that matches `pattern` as a whole."""
 
@@ -56,13 +62,18 @@ class Reason(StrEnum):
     """Why a delivery cannot be an event. The first that applies, in this order, is the one recorded."""
 
     NO_VALUE = "no_value"
+    """Null or empty."""
     TOO_LARGE = "too_large"
     NOT_UTF8 = "not_utf8"
     TOO_DEEP = "too_deep"
+    """Brackets outside strings nest deeper than `MAX_NESTING`, read from the left; a backslash hides the character after it."""
     NOT_JSON = "not_json"
+    """Not one strict RFC 8259 value; also one where an object has a name twice (the RFC leaves its meaning open) or a limit is passed."""
     NOT_AN_OBJECT = "not_an_object"
     BAD_TEXT = "bad_text"
+    """U+0000 or half a surrogate pair, written as an escape anywhere in the text."""
     UNKNOWN_SCHEMA = "unknown_schema"
+    """`schema` is there and is not an integer literal that names a known version."""
     BAD_TRANSACTION_ID = "bad_transaction_id"
     BAD_EVENT_TIME = "bad_event_time"
     BAD_ACCOUNT_ID = "bad_account_id"
@@ -84,6 +95,8 @@ def rules_fingerprint() -> str:
         "reasons": [str(reason) for reason in Reason],
         "max_event_bytes": MAX_EVENT_BYTES,
         "max_nesting": MAX_NESTING,
+        "max_number_digits": MAX_NUMBER_DIGITS,
+        "max_name_units": MAX_NAME_UNITS,
         "schema_versions": list(SCHEMA_VERSIONS),
     }
     return hashlib.sha256(json.dumps(rules, sort_keys=True).encode()).hexdigest()[:12]

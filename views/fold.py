@@ -14,7 +14,7 @@ from views.view import View
 
 Integers = npt.NDArray[np.int64]
 
-_UFUNCS = {Merge.SUM: np.add, Merge.MIN: np.minimum, Merge.MAX: np.maximum, Merge.XOR: np.bitwise_xor}
+UFUNCS = {Merge.SUM: np.add, Merge.MIN: np.minimum, Merge.MAX: np.maximum, Merge.XOR: np.bitwise_xor}
 
 
 def fold(view: View, lifted: pa.Table) -> pa.Table:
@@ -27,7 +27,7 @@ def fold(view: View, lifted: pa.Table) -> pa.Table:
     codes = [*(_text_codes(lifted.column(field)) for field in view.key), _integer_codes(window)]
     order, starts = _groups(codes)
     firsts = pa.array(order[starts])
-    columns = {field: _plain_text(lifted.column(field).take(firsts)) for field in view.key}
+    columns = {field: lifted.column(field).cast(pa.string()).take(firsts) for field in view.key}
     columns["window_start"] = pa.array(window[order[starts]])
     for column in view.columns:
         columns[column.name] = pa.array(_merged(column, lifted, order, starts))
@@ -40,7 +40,7 @@ def _groups(codes: list[tuple[Integers, int]]) -> tuple[Integers, Integers]:
     if rows == 0:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     combined, _ = reduce(_combine, codes)
-    order = np.argsort(combined, kind="stable").astype(np.int64, copy=False)
+    order = np.argsort(combined).astype(np.int64, copy=False)
     ordered = combined[order]
     starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
     return order, starts.astype(np.int64, copy=False)
@@ -57,13 +57,11 @@ def _combine(left: tuple[Integers, int], right: tuple[Integers, int]) -> tuple[I
 
 def _text_codes(column: pa.ChunkedArray) -> tuple[Integers, int]:
     """Codes in the order of the UTF-8 bytes, so that cells come in one order however the rows were split."""
-    encoded = pc.dictionary_encode(column).combine_chunks() if column.num_chunks != 1 else pc.dictionary_encode(column.chunk(0))
-    if isinstance(encoded, pa.ChunkedArray):
-        encoded = encoded.chunk(0)
-    dictionary = encoded.dictionary
-    rank = np.empty(len(dictionary), np.int64)
-    rank[pc.array_sort_indices(dictionary).to_numpy()] = np.arange(len(dictionary))
-    return rank[encoded.indices.to_numpy()], max(len(dictionary), 1)
+    encoded = column.cast(pa.string()).combine_chunks().dictionary_encode()
+    by_bytes = encoded.dictionary.cast(pa.binary())
+    rank = np.empty(len(by_bytes), np.int64)
+    rank[pc.array_sort_indices(by_bytes).to_numpy()] = np.arange(len(by_bytes))
+    return rank[encoded.indices.to_numpy()], max(len(by_bytes), 1)
 
 
 def _integer_codes(values: Integers) -> tuple[Integers, int]:
@@ -78,13 +76,9 @@ def _integers(lifted: pa.Table, name: str) -> Integers:
     return values.astype(np.int64, copy=False)
 
 
-def _plain_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return column.cast(pa.string())
-
-
 def _merged(column: PartialColumn, lifted: pa.Table, order: Integers, starts: Integers) -> Integers:
     if not len(order):
         return np.empty(0, np.int64)
     if column.field is None:
         return np.diff(starts, append=len(order))
-    return _UFUNCS[column.merge].reduceat(_integers(lifted, column.field)[order], starts)
+    return UFUNCS[column.merge].reduceat(_integers(lifted, column.field)[order], starts)

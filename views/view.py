@@ -21,7 +21,20 @@ ID_CHECKSUM = PartialColumn("id_checksum", Merge.XOR, field="id_hash")
 """… and the xor of their id hashes: a lost event and a double one cannot hide in a right count."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
-_RESERVED = {"window_start", "window_end", "final", "events", "id_checksum", "generation", "segment", "limit", "cursor", "from", "to"}
+_RESERVED = {
+    "window_start",
+    "window_end",
+    "day",
+    "final",
+    "events",
+    "id_checksum",
+    "generation",
+    "segment",
+    "limit",
+    "cursor",
+    "from",
+    "to",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +61,8 @@ class View:
         for field in self.key:
             if field not in texts - {"transaction_id"}:
                 raise ValueError(f"view {self.name}: key field {field!r} is none of {sorted(texts - {'transaction_id'})}")
+        if len(set(self.key)) < len(self.key):
+            raise ValueError(f"view {self.name}: a key field comes twice in {self.key}")
         for column in self.columns:
             if not _NAME.fullmatch(column.name) or column.name in self.key:
                 raise ValueError(f"view {self.name}: {column.name!r} cannot name a measure")
