@@ -26,7 +26,7 @@ from speed_layer.fold_epoch import Reading
 from speed_layer.from_master import master_micro_batches
 from speed_layer.pulse import Pulse
 from speed_layer.reread import read_ids_again
-from speed_layer.start import Start, first_offsets, open_line, refuse_second, start_from_store
+from speed_layer.start import Start, first_offsets, open_line, refuse_second, require_same_topic, start_from_store
 from speed_layer.stream import Source, Stream
 from speed_layer.worker import Committed, EpochWorker, Writer
 from views.registry import ALL_VIEWS
@@ -106,7 +106,7 @@ def live(layer: SpeedLayer) -> None:
         spark = layer.session()
         start = start_from_store(conn, line, layer.views, layer.settings, layer.now())
         pulse = stack.enter_context(Pulse(layer.database_url, line, start.token))
-        worker = _worker(layer, conn, start)
+        worker = _worker(layer, conn, start, lambda: require_same_topic(kafka, info))
         stack.callback(worker.close)
         _check(layer, spark, kafka, info, conn, worker)
         _read_again(layer, spark, kafka, start)
@@ -114,7 +114,7 @@ def live(layer: SpeedLayer) -> None:
         worker.finish()
 
 
-def _worker(layer: SpeedLayer, conn: Connection, start: Start) -> EpochWorker:
+def _worker(layer: SpeedLayer, conn: Connection, start: Start, same_log: Callable[[], None]) -> EpochWorker:
     slack = timedelta(seconds=layer.settings.slack_seconds)
     return EpochWorker(
         Writer(conn, layer.settings.line, start.token, layer.views),
@@ -122,6 +122,7 @@ def _worker(layer: SpeedLayer, conn: Connection, start: Start) -> EpochWorker:
         start.seen,
         slack=slack,
         source_interval=timedelta(milliseconds=layer.settings.source_interval_ms),
+        same_log=same_log,
         crash=layer.crash,
         watch=layer.watch,
         now=layer.now,

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from infra.kafka_log import KafkaLog
 from infra.settings import Settings
-from serving.errors import Fenced, StreamFailed
+from serving.errors import Fenced, LogDiverged, StreamFailed
 from serving.store import epochs, read, schema
 from serving.store.database import Connection
 from serving.store.other_rules import begin_of_other_rules
@@ -44,6 +44,18 @@ def open_line(conn: Connection, kafka: KafkaLog, line: str, views: Sequence[View
         return schema.create_line(conn, LineInfo(line, kafka.topic, kafka.topic_id(), kafka.beginning()), views)
     schema.ensure_views(conn, line, views)
     return stored
+
+
+def require_same_topic(kafka: KafkaLog, info: LineInfo) -> None:
+    """`LogDiverged` if the topic was deleted and made again: what is read then was never part of this log."""
+    if (found := kafka.topic_id()) != info.topic_id:
+        raise LogDiverged(
+            f"Topic {info.topic} is {found}, but {info.topic_id} was counted: it was deleted and made again.",
+            untouched="Nothing of the new one was written.",
+            fix="If that was intended, start a new line (SEAM_LINE) on this topic; what was counted stays readable.",
+            line=info.name,
+            topic=info.topic,
+        )
 
 
 def refuse_second(conn: Connection, line: str) -> None:

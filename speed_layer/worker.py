@@ -63,15 +63,18 @@ class EpochWorker:
         *,
         slack: timedelta,
         source_interval: timedelta,
+        same_log: Callable[[], None],
         crash: CrashPoint,
         watch: Callable[[Committed], None],
         now: Callable[[], datetime],
     ) -> None:
+        """`same_log` raises if the topic is no longer the one that was counted; asked after reading and before each commit."""
         self.reading = reading
         self._writer = writer
         self._seen = seen
         self._slack = slack
         self._source_interval = source_interval
+        self._same_log = same_log
         self._crash = crash
         self._watch = watch
         self._now = now
@@ -123,6 +126,7 @@ class EpochWorker:
         del lifted
         if folded.ids is not None:
             self._seen.add(folded.ids.first, folded.ids.second, log_time=folded.ids.newest_log_time, now=self._now())
+        self._same_log()
         number = self._commit(folded.epoch)
         self.reading = folded.reading
         self._report(number, folded.epoch)
