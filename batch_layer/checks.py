@@ -7,10 +7,11 @@ from datetime import date
 
 from batch_layer.master_dataset import Reach
 from batch_layer.plan import RULES, Scope
-from batch_layer.recompute import PartitionAccount, Recomputed
+from batch_layer.recompute import Recomputed
 from batch_layer.results import DayOfCells
 from batch_layer.winners import DayOfWinners
 from serving.errors import ChecksFailed, SeamGap
+from serving.store.records import Manifest, Segment, SegmentId
 from serving.store.vectors import OffsetVector
 from views.event import RULES_FINGERPRINT
 
@@ -34,51 +35,81 @@ def require_deliveries(reach: Reach, topic_id: str, start: OffsetVector, cut: Of
     )
 
 
-def check(scope: Scope, recomputed: Recomputed, cells: Mapping[str, Sequence[DayOfCells]]) -> dict[str, object]:
-    """The checks a manifest carries, all passed; `ChecksFailed` with every deviation otherwise. `cells` is by view name."""
-    problems = [*_conservation(scope, recomputed.partitions), *_views(scope, recomputed, cells), *_totals(scope, recomputed)]
+def winners_by_day(base: Manifest, stored: Mapping[SegmentId, Segment]) -> dict[date, DayOfWinners]:
+    """What the base holds of each day, by its segments; `ChecksFailed` if its views do not agree."""
+    days: dict[date, DayOfWinners] = {}
+    for (_, day), segment in base.segments.items():
+        found = DayOfWinners(day, stored[segment].events, stored[segment].id_checksum)
+        if days.setdefault(day, found) != found:
+            raise _failed([f"the views of manifest {base.manifest} disagree on {day}: {found} and {days[day]}"])
+    return days
+
+
+def check(
+    scope: Scope, recomputed: Recomputed, before: Mapping[date, DayOfWinners], cells: Mapping[str, Sequence[DayOfCells]]
+) -> dict[str, object]:
+    """The checks a manifest carries, all passed; `ChecksFailed` with every deviation otherwise.
+
+    `before` is what the base holds of each day, `cells` what the run's result tables hold, by view name.
+    """
+    due = dict(before)
+    for new in recomputed.days:
+        due[new.day] = due.get(new.day, DayOfWinners(new.day, 0, 0)).with_more(new.events, new.id_checksum)
+    problems = [*_conservation(scope, recomputed), *_totals(scope, due, recomputed), *_views(scope, due, recomputed.touched, cells)]
     if problems:
-        more = f" and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
-        raise ChecksFailed(
-            f"{len(problems)} checks failed: {'; '.join(problems[:_SHOWN])}{more}.",
-            untouched="Nothing was published; the last manifest is served.",
-            fix="seam rebuild",
-            problems=problems,
-        )
+        raise _failed(problems)
     return {
         RULES: RULES_FINGERPRINT,
         "conservation": {
             str(each.judged.partition): [each.read, each.won, each.duplicates, each.judged.quarantined] for each in recomputed.partitions
         },
         "cells_checked": sum(day.rows for days in cells.values() for day in days),
-        "days_checked": len(recomputed.days),
+        "days_checked": sum(len(days) for days in cells.values()),
         "copies": sum(each.judged.copies for each in recomputed.partitions),
     }
 
 
-def _conservation(scope: Scope, partitions: Sequence[PartitionAccount]) -> list[str]:
+def _failed(problems: Sequence[str]) -> ChecksFailed:
+    more = f" and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+    return ChecksFailed(
+        f"{len(problems)} checks failed: {'; '.join(problems[:_SHOWN])}{more}.",
+        untouched="Nothing was published; the last manifest is served.",
+        fix="seam rebuild",
+        problems=list(problems),
+    )
+
+
+def _conservation(scope: Scope, recomputed: Recomputed) -> list[str]:
+    """Every delivery read is counted, repeated or quarantined, and stands at a position of its own."""
     problems = []
-    for each in partitions:
+    for each in recomputed.partitions:
         number, judged = each.judged.partition, each.judged
+        offsets = scope.cut[number] - scope.start[number]
         if each.read != each.won + each.duplicates + judged.quarantined:
-            problems.append(
-                f"partition {number}: {each.read} read, but {each.won} won, {each.duplicates} repeated and {judged.quarantined} quarantined"
-            )
+            spent = f"{each.won} won, {each.duplicates} repeated and {judged.quarantined} quarantined"
+            problems.append(f"partition {number}: {each.read} read, but {spent}")
         if judged.strays:
             problems.append(f"partition {number}: {judged.strays} deliveries belong to no generation")
-        if each.read > scope.cut[number] - scope.start[number]:
-            problems.append(f"partition {number}: {each.read} deliveries at {scope.cut[number] - scope.start[number]} offsets")
+        if each.read > offsets:
+            problems.append(f"partition {number}: {each.read} deliveries at {offsets} offsets")
     return problems
 
 
-def _views(scope: Scope, recomputed: Recomputed, cells: Mapping[str, Sequence[DayOfCells]]) -> list[str]:
+def _totals(scope: Scope, due: Mapping[date, DayOfWinners], recomputed: Recomputed) -> list[str]:
+    """All days together hold the base's events and the new winners."""
+    won = sum(each.won for each in recomputed.partitions)
+    before = int(scope.base.counts.get("events", 0)) if scope.runs else 0
+    held = sum(each.events for each in due.values())
+    return [] if held == before + won else [f"{held} winners in all, not {before} of the base and {won} new ones"]
+
+
+def _views(scope: Scope, due: Mapping[date, DayOfWinners], touched: Sequence[date], cells: Mapping[str, Sequence[DayOfCells]]) -> list[str]:
     """Every view counts every winner of a day once: as many events, and of the same ids."""
-    expected = {each.day: each for each in recomputed.days}
     problems = []
     for name, days in cells.items():
-        due = set(expected) if name in scope.every_day else set(recomputed.touched)
-        problems += [f"{name} has no cells of {day}" for day in sorted(due - {each.day for each in days})]
-        problems += [text for each in days if (text := _differs(name, each, expected.get(each.day)))]
+        missing = set(due if name in scope.every_day else touched) - {each.day for each in days}
+        problems += [f"{name} has no cells of {day}" for day in sorted(missing)]
+        problems += [text for each in days if (text := _differs(name, each, due.get(each.day)))]
     return problems
 
 
@@ -88,20 +119,3 @@ def _differs(name: str, found: DayOfCells, expected: DayOfWinners | None) -> str
     if (found.events, found.id_checksum) == (expected.events, expected.id_checksum):
         return ""
     return f"{name} on {found.day}: {found.events} events of checksum {found.id_checksum}, not {expected.events} of {expected.id_checksum}"
-
-
-def _totals(scope: Scope, recomputed: Recomputed) -> list[str]:
-    """Where every day was folded, all days together hold the base's winners and the new ones."""
-    if not scope.every_day:
-        return []
-    won = sum(each.won for each in recomputed.partitions)
-    before = int(scope.base.counts.get("events", 0)) if scope.runs else 0
-    held = sum(each.events for each in recomputed.days)
-    return [] if held == before + won else [f"{held} winners in all, not {before} of the base and {won} new ones"]
-
-
-def days_between(days: Sequence[date]) -> str:
-    """A few words for a list of days."""
-    if not days:
-        return "none"
-    return str(days[0]) if len(days) == 1 else f"{len(days)} ({min(days)} to {max(days)})"

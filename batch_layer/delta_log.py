@@ -1,4 +1,4 @@
-"""What a Delta table's log says, read without Spark: the commits that are still there as files, newest first.
+"""What a Delta table's log says and what single files of it hold, read without Spark.
 
 Knows the public format of the log and nothing of what the tables mean.
 """
@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.fs as pafs
+import pyarrow.parquet as pq
 
+_ROWS_PER_CHUNK = 65_536
 _COMMIT = re.compile(r"(\d{20})\.json")
 
 
@@ -81,3 +84,12 @@ def live_files(table: str, *, commits: int) -> list[AddedFile]:
         live += [file for file in commit.added if file.path not in gone]
         gone.update(commit.removed)
     return live
+
+
+def read_files(table: str, files: Iterable[AddedFile], columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    """The rows of these files in stored order, in chunks that fit in memory; without the partition columns."""
+    file_system, folder = open_table(table)
+    for file in files:
+        with file_system.open_input_file(f"{folder}/{file.path}") as source:
+            for chunk in pq.ParquetFile(source).iter_batches(_ROWS_PER_CHUNK, columns=columns):
+                yield pa.Table.from_batches([chunk])

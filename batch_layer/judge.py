@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 EVENT_COLUMNS = tuple(field.name for field in EVENT_FIELDS)
 _ORDER = ("generation", "log_time", "partition", "offset")
+MOST_AT_ONCE = 100_000
 _QUARANTINE_SLICE = 10_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -85,19 +87,14 @@ def count_verdicts(judged: DataFrame) -> list[Judged]:
     return [Judged(**row.asDict()) for row in judged.groupBy("partition").agg(*counts).orderBy("partition").collect()]
 
 
-def quarantined(judged: DataFrame) -> Iterator[list[QuarantineRow]]:
-    """The deliveries that cannot be events, in slices that fit in memory."""
-    rows = judged.where(F.col("verdict") == Verdict.QUARANTINED.value).select(
-        "partition", "offset", "reason", "masked", F.unix_micros("log_time").alias("micros")
-    )
-    part: list[QuarantineRow] = []
-    for row in rows.toLocalIterator():
-        part.append(QuarantineRow(row.partition, row.offset, row.reason, row.masked, _instant(row.micros)))
-        if len(part) == _QUARANTINE_SLICE:
-            yield part
-            part = []
-    if part:
-        yield part
+def quarantined(judged: DataFrame, count: int) -> Iterator[list[QuarantineRow]]:
+    """The `count` deliveries that cannot be events, in slices that fit in memory."""
+    columns = ("partition", "offset", "reason", "masked", F.unix_micros("log_time").alias("micros"))
+    rows = judged.where(F.col("verdict") == Verdict.QUARANTINED.value).select(*columns)
+    # As Arrow they come in one job; only very many are fetched task by task.
+    found = iter(rows.toArrow().to_pylist()) if count <= MOST_AT_ONCE else (row.asDict() for row in rows.toLocalIterator())
+    while some := list(islice(found, _QUARANTINE_SLICE)):
+        yield [QuarantineRow(row["partition"], row["offset"], row["reason"], row["masked"], _instant(row["micros"])) for row in some]
 
 
 def _instant(micros: int) -> datetime:
@@ -106,6 +103,8 @@ def _instant(micros: int) -> datetime:
 
 def _with_generation(lifted: DataFrame, generations: Sequence[Generation]) -> DataFrame:
     """Adds the generation of each position: null outside all of them."""
+    if len(generations) == 1:  # the usual night, whose deliveries were read by that generation's own edges
+        return lifted.withColumn("generation", F.lit(generations[0].generation))
     edges = [
         (partition, generation.start[partition], end, generation.generation)
         for generation in generations

@@ -12,11 +12,12 @@ from datetime import date, timedelta
 from typing import Protocol, TypeVar
 
 from batch_layer import checks
+from batch_layer.delta_log import read_files
 from batch_layer.ingest import Ingested, Progress, catch_up, plan_ingest
 from batch_layer.master_dataset import read_reach
 from batch_layer.plan import Scope, Step, night_scope, plan_night
 from batch_layer.recompute import Recomputed, recompute
-from batch_layer.results import count_cells, days_of, read_cells
+from batch_layer.results import count_cells, days_of
 from batch_layer.upkeep import compact, drop_dead_rows, needed_runs
 from batch_layer.workplace import Workplace
 from batch_layer.writer_lock import sole_writer
@@ -90,7 +91,9 @@ def seal(place: Workplace) -> Scope:
     generations.seal(place.connection, place.line)
     place.crash.reach("after_seal")
     run = manifests.begin_run(place.connection, place.line)
-    return night_scope(run, generations.list_generations(place.connection, place.line), place.views)
+    scope = night_scope(run, generations.list_generations(place.connection, place.line), place.views)
+    place.expect(scope.offsets)
+    return scope
 
 
 def ingest(place: Workplace, progress: Progress = lambda done, planned: None) -> Ingested:
@@ -98,6 +101,7 @@ def ingest(place: Workplace, progress: Progress = lambda done, planned: None) ->
     table, info = place.tables.master_dataset, place.info
     with sole_writer(place.connection, table):
         ingest_plan = plan_ingest(table, place.log, info, place.spark)
+        place.expect(ingest_plan.offsets)
         done = catch_up(ingest_plan, place.log, info, place.spark, progress=progress, crash=place.crash)
         if done.commits:
             compact(place.spark(), table, "log_date")
@@ -133,7 +137,8 @@ def check_results(place: Workplace, scope: Scope, recomputed: Recomputed) -> Pas
     for view in place.views:
         table = place.tables.of_view(view)
         cells[view.name] = [count_cells(table, day, files) for day, files in days_of(table, scope.run).items()]
-    return Passed(checks.check(scope, recomputed, cells))
+    before = checks.winners_by_day(scope.base, _stored_segments(place)) if scope.runs else {}
+    return Passed(checks.check(scope, recomputed, before, cells))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +159,7 @@ def load(place: Workplace, scope: Scope) -> Loaded:
     for view in place.views:
         table = place.tables.of_view(view)
         for day, files in days_of(table, scope.run).items():
-            new.append(manifests.load_segment(place.connection, place.line, scope.run, view, day, read_cells(table, files)))
+            new.append(manifests.load_segment(place.connection, place.line, scope.run, view, day, read_files(table, files)))
             place.crash.reach("mid_load")
     incremental = {view.fingerprint for view in place.views if view.name not in scope.every_day}
     replaced = {(segment.fingerprint, segment.day) for segment in new}
@@ -235,7 +240,7 @@ def _counts(scope: Scope, recomputed: Recomputed) -> dict[str, int]:
 
 def _check_totals(place: Workplace, loaded: Loaded, events: int) -> None:
     """All the segments of a view together, new and kept, hold every event once."""
-    stored = {segment.segment: segment for segment in manifests.list_segments(place.connection, place.line)}
+    stored = _stored_segments(place)
     for view in place.views:
         held = sum(stored[segment].events for (fingerprint, _), segment in loaded.named.items() if fingerprint == view.fingerprint)
         if held != events:
@@ -245,3 +250,7 @@ def _check_totals(place: Workplace, loaded: Loaded, events: int) -> None:
                 fix="seam rebuild",
                 view=view.name,
             )
+
+
+def _stored_segments(place: Workplace) -> dict[SegmentId, Segment]:
+    return {segment.segment: segment for segment in manifests.list_segments(place.connection, place.line)}

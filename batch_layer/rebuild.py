@@ -67,7 +67,9 @@ def begin(place: Workplace) -> Scope:
     place.hold(place.tables.winners)
     schema.ensure_views(place.connection, place.line, place.views)
     run = manifests.begin_run(place.connection, place.line)
-    return rebuild_scope(run, generations.list_generations(place.connection, place.line), place.views)
+    scope = rebuild_scope(run, generations.list_generations(place.connection, place.line), place.views)
+    place.expect(scope.offsets)
+    return scope
 
 
 def compare(place: Workplace, scope: Scope, loaded: Loaded) -> tuple[tuple[Difference, ...], int]:

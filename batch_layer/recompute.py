@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from batch_layer.delta_log import files_of
 from batch_layer.judge import Judged, count_verdicts, judge, quarantined
 from batch_layer.master_dataset import read_deliveries
 from batch_layer.plan import Scope
@@ -53,8 +52,11 @@ class PartitionAccount:
 class Recomputed:
     partitions: tuple[PartitionAccount, ...]
     days: tuple[DayOfWinners, ...]
-    """What every view of these days must add up to: the touched ones, or all where a view needs them."""
-    touched: tuple[date, ...]
+    """The days the new winners touch, with those winners."""
+
+    @property
+    def touched(self) -> tuple[date, ...]:
+        return tuple(each.day for each in self.days)
 
 
 def recompute(
@@ -73,12 +75,11 @@ def recompute(
     """
     verdicts, known = _win(spark, scope, tables, topic_id, keep) if scope.offsets else ([], {})
     crash.reach("after_winners")
-    stored = stored_winners(spark, tables.winners, scope.runs, scope.run, all_days=bool(scope.every_day))
-    touched = tuple(sorted({date.fromisoformat(file.partition["day"]) for file in files_of(tables.winners, str(scope.run))}))
-    _fold(spark, scope, tables, touched, views)
+    stored = stored_winners(tables.winners, scope.run)
+    _fold(spark, scope, tables, [each.day for each in stored.days], views)
     crash.reach("after_results")
     accounts = (PartitionAccount(each, known.get(each.partition, 0), stored.by_partition.get(each.partition, 0)) for each in verdicts)
-    return Recomputed(tuple(accounts), stored.days, touched)
+    return Recomputed(tuple(accounts), stored.days)
 
 
 def _win(
@@ -91,8 +92,8 @@ def _win(
     try:
         with spark_faults(f"Judging deliveries of {tables.master_dataset}"):
             verdicts = count_verdicts(judged)
-            if any(each.quarantined for each in verdicts):
-                for rows in quarantined(judged):
+            if broken := sum(each.quarantined for each in verdicts):
+                for rows in quarantined(judged, broken):
                     keep(rows)
             first = first_deliveries(judged)
             known = known_before(spark, tables.winners, scope.runs, first, sum(each.first for each in verdicts))

@@ -5,25 +5,21 @@ Written by Spark, read back as Arrow without it: the store loads segments from h
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from batch_layer.delta_log import AddedFile, files_of, open_table
+from batch_layer.delta_log import AddedFile, files_of, read_files
 from batch_layer.spark_faults import spark_faults
 from serving.store.records import RunId
 from views.view import EVENTS, ID_CHECKSUM, View
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-_ROWS_PER_CHUNK = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +33,7 @@ class DayOfCells:
 
 
 def append_results(view: View, winners: DataFrame, table: str, run: RunId) -> None:
-    """Folds winners of whole days into the view's cells and appends them, each day as one sorted file, in one commit.
+    """Folds winners of whole days into the view's cells and appends them, each day as sorted files, in one commit.
 
     Guarantees: run twice for the same run it leaves one set of rows; rows of a run no manifest names are never loaded.
     """
@@ -48,8 +44,10 @@ def append_results(view: View, winners: DataFrame, table: str, run: RunId) -> No
     seconds = F.unix_seconds("event_time")
     length = view.window.seconds
     cells = fold_frame(view, winners.withColumn(f"window_{length}", seconds - seconds % length))
-    ordered = cells.withColumn("run", F.lit(str(run))).repartition("day").sortWithinPartitions("day", *view.key, "window_start")
+    ordered = cells.withColumn("run", F.lit(str(run))).sortWithinPartitions("day", *view.key, "window_start")
     writer = ordered.write.format("delta").mode("append").partitionBy("day").option("userMetadata", str(run))
+    # Nothing ever filters on cells, so no statistics of them are kept.
+    writer = writer.option("delta.dataSkippingNumIndexedCols", 0)
     with spark_faults(f"Appending to {table}"):
         writer.option("txnAppId", str(run)).option("txnVersion", 1).save(table)
 
@@ -63,19 +61,10 @@ def days_of(table: str, run: RunId) -> dict[date, tuple[AddedFile, ...]]:
     return dict(sorted(days.items()))
 
 
-def read_cells(table: str, files: Sequence[AddedFile], columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-    """The cells of these files in stored order, in chunks that fit in memory."""
-    file_system, folder = open_table(table)
-    for file in files:
-        with file_system.open_input_file(f"{folder}/{file.path}") as source:
-            for chunk in pq.ParquetFile(source).iter_batches(_ROWS_PER_CHUNK, columns=columns):
-                yield pa.Table.from_batches([chunk])
-
-
 def count_cells(table: str, day: date, files: Sequence[AddedFile]) -> DayOfCells:
     """Adds up one day's cells, as a check of the table and not of the frame it came from."""
     rows = events = checksum = 0
-    for chunk in read_cells(table, files, (EVENTS.name, ID_CHECKSUM.name)):
+    for chunk in read_files(table, files, (EVENTS.name, ID_CHECKSUM.name)):
         rows += chunk.num_rows
         events += pc.sum(chunk[EVENTS.name]).as_py() or 0
         checksum ^= int(np.bitwise_xor.reduce(chunk[ID_CHECKSUM.name].to_numpy()))

@@ -6,14 +6,16 @@ them. So a run that died is never seen and a rollback needs nothing restored.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING
 
+import numpy as np
 from pyspark.sql import functions as F
 
-from batch_layer.delta_log import files_of
+from batch_layer.delta_log import files_of, read_files
 from batch_layer.judge import EVENT_COLUMNS, Verdict
 from batch_layer.spark_faults import spark_faults
 from serving.store.records import RunId
@@ -33,10 +35,13 @@ class DayOfWinners:
     events: int
     id_checksum: int
 
+    def with_more(self, events: int, id_checksum: int) -> DayOfWinners:
+        return DayOfWinners(self.day, self.events + events, self.id_checksum ^ id_checksum)
+
 
 @dataclass(frozen=True, slots=True)
 class StoredWinners:
-    """What the table holds after a run's append: its own rows by partition, and the days they touch with all their winners."""
+    """What a run has in the table of winners."""
 
     by_partition: dict[int, int]
     days: tuple[DayOfWinners, ...]
@@ -83,23 +88,18 @@ def append_winners(first: DataFrame, known: DataFrame | None, table: str, run: R
         writer.option("userMetadata", str(run)).save(table)
 
 
-def stored_winners(spark: SparkSession, table: str, runs: Sequence[RunId], run: RunId, all_days: bool) -> StoredWinners:
-    """Reads back what a run appended and the days it touches; every day where `all_days`."""
-    winners = read_winners(spark, table, (*runs, run))
-    with spark_faults(f"Reading {table}"):
-        if not all_days:
-            winners = winners.where(F.col("day").isin(sorted({file.partition["day"] for file in files_of(table, str(run))})))
-        mine = F.when(F.col("run") == str(run), F.col("partition"))
-        groups = winners.groupBy("day", mine.alias("mine")).agg(F.count("*").alias("events"), F.bit_xor("id_hash").alias("id_checksum"))
-        rows = groups.collect()
-    by_partition: dict[int, int] = {}
+def stored_winners(table: str, run: RunId) -> StoredWinners:
+    """Reads back what a run appended: the table's files, not the frame they were written from."""
+    by_partition: Counter[int] = Counter()
     days: dict[date, DayOfWinners] = {}
-    for row in rows:
-        if row.mine is not None:
-            by_partition[row.mine] = by_partition.get(row.mine, 0) + row.events
-        before = days.get(row.day, DayOfWinners(row.day, 0, 0))
-        days[row.day] = DayOfWinners(row.day, before.events + row.events, before.id_checksum ^ row.id_checksum)
-    return StoredWinners(by_partition, tuple(days[day] for day in sorted(days)))
+    for file in files_of(table, str(run)):
+        day = date.fromisoformat(file.partition["day"])
+        for chunk in read_files(table, [file], ("partition", "id_hash")):
+            numbers, counts = np.unique(chunk["partition"].to_numpy(), return_counts=True)
+            by_partition.update(dict(zip(numbers.tolist(), counts.tolist(), strict=True)))
+            checksum = int(np.bitwise_xor.reduce(chunk["id_hash"].to_numpy()))
+            days[day] = days.get(day, DayOfWinners(day, 0, 0)).with_more(chunk.num_rows, checksum)
+    return StoredWinners(dict(by_partition), tuple(days[day] for day in sorted(days)))
 
 
 def _of_runs(runs: Sequence[RunId]) -> Column:

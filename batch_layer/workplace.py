@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from types import TracebackType
@@ -20,6 +21,9 @@ from views.view import View
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+SHORT_WORK_OFFSETS = 1_000_000
 
 
 class Workplace:
@@ -46,6 +50,7 @@ class Workplace:
         self._log: KafkaLog | None = None
         self._held = ExitStack()
         self._tables_held: set[str] = set()
+        self._expected = 0
 
     def __enter__(self) -> Self:
         return self
@@ -94,10 +99,19 @@ class Workplace:
             self._log = KafkaLog(self._bootstrap, self.info.topic)
         return self._log
 
+    def expect(self, offsets: int) -> None:
+        """Says how much there is to read, before Spark starts: a short piece of work and a long one need other compilers."""
+        self._expected = max(self._expected, offsets)
+
     def spark(self) -> SparkSession:
         """The one session of this process; starting it takes seconds, so only steps that need it ask."""
         if self._spark is None:
             from infra.spark import spark_session
 
+            short = self._expected <= SHORT_WORK_OFFSETS
+            if short:
+                # Most of a short run would go into optimising code that then hardly runs: measured, half its CPU time.
+                os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
             self._spark = spark_session(self.settings, "seam nightly")
+            self._spark.conf.set("spark.sql.adaptive.enabled", str(not short).lower())
         return self._spark

@@ -89,7 +89,7 @@ class HandFedLine:
         self.connection.close()
 
     def send(self, sendings: Iterable[Sending]) -> None:
-        producer = Producer({"bootstrap.servers": self.bootstrap, "enable.idempotence": True})
+        producer = Producer({"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "queue.buffering.max.messages": 1_000_000})
         for partition, value in sendings:
             producer.produce(self.topic, value=value, partition=partition)
         assert producer.flush(30) == 0
