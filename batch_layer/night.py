@@ -197,7 +197,8 @@ def expire(place: Workplace, scope: Scope) -> Expired:
     """Removes what no retained manifest needs, in the store and in the Delta tables; the run's lock is freed, its table's kept."""
     manifests.end_run(place.connection, place.line, scope.run)
     horizon = timedelta(hours=place.settings.horizon_hours)
-    gone = manifests.expire(place.connection, place.line, retained=place.settings.retained_manifests, horizon=horizon)
+    retained, most_ids = place.settings.retained_manifests, place.settings.horizon_ids
+    gone = manifests.expire(place.connection, place.line, retained=retained, horizon=horizon, most_ids=most_ids)
     place.crash.reach("mid_expire")
     needed = needed_runs(manifests.list_manifests(place.connection, place.line))
     for table in (place.tables.winners, *(place.tables.of_view(view) for view in place.views)):
