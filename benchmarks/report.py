@@ -48,10 +48,9 @@ def show(result: Result, *, judged: bool) -> None:
     from rich.console import Console
     from rich.table import Table as Shown
 
-    width = None if Console().is_terminal else 140
-    console = Console(width=width, highlight=False, soft_wrap=width is None)
+    console = Console(highlight=False, width=None if Console().is_terminal else 140)
     for table in result.tables:
-        shown = Shown(title=table.title, title_justify="left")
+        shown = Shown(title=table.title, title_justify="left", min_width=len(table.title) + 2)
         for place, column in enumerate(table.columns):
             shown.add_column(column, justify="right" if place else "left", no_wrap=True)
         for row in table.rows:

@@ -20,6 +20,7 @@ import numpy as np
 TICKS = os.sysconf("SC_CLK_TCK")
 EVERY_SECONDS = 0.25
 MIB = 1 << 20
+MACHINE = "machine"
 
 
 def cpu_of(pid: int, *, reaped: bool = False) -> float:
@@ -34,6 +35,12 @@ def children_of(pid: int) -> list[int]:
         with suppress(OSError):
             found += map(int, file.read_text().split())
     return found
+
+
+def machine_cpu() -> float:
+    """CPU seconds that this machine spent on anything, or that its host took away, since it started."""
+    user, nice, system, _idle, _iowait, irq, softirq, steal, *_ = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    return sum(map(int, (user, nice, system, irq, softirq, steal))) / TICKS
 
 
 def server_cpu(pid: int) -> float:
@@ -93,7 +100,7 @@ class Meter:
         self._servers = servers
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._sample, name="meter", daemon=True)
-        self.groups: dict[str, Samples] = {name: Samples() for name in ("python", "java", *servers)}
+        self.groups: dict[str, Samples] = {name: Samples() for name in ("python", "java", *servers, MACHINE)}
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -111,6 +118,8 @@ class Meter:
                 self._add("java", self._java, [])
             for name, pid in self._servers.items():
                 self._add(name, pid, children_of(pid))
+            self.groups[MACHINE].at.append(time.time())
+            self.groups[MACHINE].cpu.append(machine_cpu())
 
     def _add(self, name: str, pid: int, children: list[int]) -> None:
         samples = self.groups[name]
@@ -125,3 +134,10 @@ class Meter:
             samples.at.append(time.time())
             samples.cpu.append(max(cpu, samples.cpu[-1] if samples.cpu else 0.0))
             samples.memory.append(own + shared)
+
+
+def others_share(groups: Mapping[str, Samples], start: float, end: float) -> float:
+    """Which share of the machine's CPU went to what is not measured: other work, the meter itself, the host."""
+    spent = {name: samples.cpu_between(start, end) for name, samples in groups.items()}
+    others = spent.pop(MACHINE) - sum(spent.values())
+    return max(0.0, others) / ((end - start) * (os.cpu_count() or 1))

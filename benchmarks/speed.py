@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 
 from benchmarks.report import Result, Table, Target
+from benchmarks.resources import others_share
 from benchmarks.services import PARTITIONS, BenchmarkFailed, Outcome, Services, measured
 from benchmarks.tapes import EVENTS_PER_SECOND, Truth, preload, tape_of
 from serving.store.cells import speed_table
@@ -41,6 +42,8 @@ class Run:
     cpu: dict[str, float]
     memory: dict[str, float]
     micro_batches: int
+    others: float
+    """Share of the machine's CPU that went to other work while warm."""
 
 
 def bench(services: Services, *, events: int, pairs: int, say: Any) -> Result:
@@ -114,32 +117,27 @@ def _run(outcome: Outcome, steps: list[tuple[float, int]], truth: Truth) -> Run:
         cpu={name: outcome.costs[name].cpu_between(warm_at, end) / warm * 1e6 for name in GROUPS},
         memory={name: outcome.costs[name].peak_mib for name in GROUPS},
         micro_batches=len(steps),
+        others=others_share(outcome.costs, warm_at, end),
     )
 
 
 def _add(result: Result, name: str, runs: dict[str, list[Run]], bound: float) -> None:
     ratios = [b.rate / a.rate for a, b in zip(runs["A"], runs["B"], strict=True)]
     ratio = statistics.median(ratios)
-    rows = []
-    for side, what in (("A", "fetch, parse, validate"), ("B", "whole speed layer")):
-        rates = sorted(run.rate for run in runs[side])
-        cpu = {group: statistics.median(run.cpu[group] for run in runs[side]) for group in GROUPS}
-        memory = {group: max(run.memory[group] for run in runs[side]) for group in ("python", "java")}
+    rates, costs = [], []
+    for side, what in (("A", "A fetch, parse, validate"), ("B", "B whole speed layer")):
+        each = sorted(run.rate for run in runs[side])
         whole = statistics.median(run.whole_rate for run in runs[side])
-        spread = f"{rates[0]:,.0f}-{rates[-1]:,.0f}"
-        rows.append((f"{side} {what}", statistics.median(rates), spread, whole, *cpu.values(), sum(cpu.values()), *memory.values()))
-    columns = (
-        "",
-        "warm events/s",
-        "min-max",
-        "whole run",
-        *(f"{group} CPU" for group in GROUPS),
-        "CPU s/M events",
-        "python MiB",
-        "java MiB",
-    )
+        rates.append((what, statistics.median(each), f"{each[0]:,.0f}-{each[-1]:,.0f}", whole))
+        cpu = [statistics.median(run.cpu[group] for run in runs[side]) for group in GROUPS]
+        memory = [max(run.memory[group] for run in runs[side]) for group in GROUPS]
+        costs.append((what, *cpu, sum(cpu), *memory))
     title = f"{name}: B/A = {ratio:.2f} (pairs {min(ratios):.2f}-{max(ratios):.2f})"
-    result.tables.append(Table(title, columns, rows))
+    result.tables.append(Table(title, ("", "warm events/s", "least-most", "whole run"), rates))
+    columns = ("", *GROUPS, "all", *(f"{group} MiB" for group in GROUPS))
+    result.tables.append(Table(f"{name}: CPU seconds per million events, warm; greatest memory", columns, costs))
+    others = max(run.others for side in runs.values() for run in side)
+    result.notes.append(f"{name}: at most {others:.0%} of the machine's CPU went to other work during a run.")
     result.targets.append(Target(f"speed layer / its limit, {name}", ratio, bound, at_least=True))
     result.figures["views"][name] = {"ratios": ratios, **{side: [asdict(run) for run in runs[side]] for side in runs}}
 
