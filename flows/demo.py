@@ -94,7 +94,7 @@ def run_demo(settings: Settings, console: Console, *, events: int, keep_running:
             verdict, exact = _tell(story, found, watch)
         path = settings.home / "report.html"
         write_report(Report(verdict, exact, watch.samples, watch.marks, story.tables), path)
-        console.print(f"\nA picture of all this: {path}")
+        console.print(f"\nA picture of all this: {os.path.relpath(path)}", soft_wrap=True)
         console.print(f"[bold {'green' if exact else 'red'}]{verdict}[/]")
         return exact
     finally:
