@@ -70,10 +70,15 @@ def _commit(version: int, actions: list[dict[str, Any]]) -> Commit:
     )
 
 
+def commit_tagged(table: str, user_metadata: str) -> Commit | None:
+    """The newest commit that carries this metadata."""
+    return next((commit for commit in commits_newest_first(table) if commit.user_metadata == user_metadata), None)
+
+
 def files_of(table: str, user_metadata: str) -> tuple[AddedFile, ...]:
     """The files that the commit with this metadata added; none where there is no such commit."""
-    tagged = (commit for commit in commits_newest_first(table) if commit.user_metadata == user_metadata)
-    return next((commit.added for commit in tagged), ())
+    commit = commit_tagged(table, user_metadata)
+    return commit.added if commit else ()
 
 
 def live_files(table: str, *, commits: int) -> list[AddedFile]:

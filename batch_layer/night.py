@@ -12,7 +12,7 @@ from datetime import date, timedelta
 from typing import Protocol, TypeVar
 
 from batch_layer import checks
-from batch_layer.delta_log import read_files
+from batch_layer.delta_log import commit_tagged, read_files
 from batch_layer.ingest import Ingested, Progress, catch_up, plan_ingest
 from batch_layer.master_dataset import read_reach
 from batch_layer.plan import Scope, Step, night_scope, plan_night
@@ -126,7 +126,7 @@ def recompute_views(place: Workplace, scope: Scope) -> Recomputed:
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """The checks that passed, as the manifest will carry them."""
+    """The checks that passed and the versions of the tables they looked at, as the manifest will carry them."""
 
     checks: dict[str, object]
 
@@ -138,7 +138,10 @@ def check_results(place: Workplace, scope: Scope, recomputed: Recomputed) -> Pas
         table = place.tables.of_view(view)
         cells[view.name] = [count_cells(table, day, files) for day, files in days_of(table, scope.run).items()]
     before = checks.winners_by_day(scope.base, _stored_segments(place)) if scope.runs else {}
-    return Passed(checks.check(scope, recomputed, before, cells))
+    tables = {"winners": place.tables.winners, **{view.name: place.tables.of_view(view) for view in place.views}}
+    tagged = {name: commit_tagged(table, str(scope.run)) for name, table in tables.items()}
+    versions = {name: commit.version for name, commit in tagged.items() if commit is not None}
+    return Passed({**checks.check(scope, recomputed, before, cells), "table_versions": versions})
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-SHORT_WORK_OFFSETS = 1_000_000
+SHORT_WORK_OFFSETS = 500_000
 
 
 class Workplace:
