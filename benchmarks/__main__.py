@@ -94,7 +94,7 @@ def _with_services(part: str, options: argparse.Namespace, running: Any) -> Resu
     if part == "latency":
         from benchmarks import latency
 
-        return latency.bench(running, warm_up=5 if quick else 15, seconds=5 if quick else 45, say=_say)
+        return latency.bench(running, warm_up=5 if quick else 30, seconds=5 if quick else 45, say=_say)
     if part == "memory":
         from benchmarks import memory
 

@@ -50,7 +50,9 @@ def bench(services: Services, *, warm_up: float, seconds: float, say: Any) -> Re
     start, end = sent["began"] + warm_up, sent["began"] + warm_up + seconds
     appended, visible = _visible(_appended(services, topic), commits)
     chosen = (appended >= start) & (appended < end)
-    return _result(visible[chosen] - appended[chosen], np.array(canaries.waits(start, end)), sent, commits, start, end)
+    result = _result(visible[chosen] - appended[chosen], np.array(canaries.waits(start, end)), sent, commits, start, end)
+    _add_cold_start(result, appended - sent["began"], visible - appended)
+    return result
 
 
 def _wait_for_life(url: str, line: str, speed: Child) -> None:
@@ -131,6 +133,19 @@ def _result(waits: Instants, canaries: Instants, sent: dict[str, Any], commits: 
         "epochs": len(epochs),
     }
     return result
+
+
+def _add_cold_start(result: Result, since: Instants, waits: Instants) -> None:
+    """How long the lag of the first seconds, while Java compiles, lasted: from when on no delivery waited longer than the bound."""
+    seconds = np.floor(since).astype(int)
+    greatest = [float(waits[seconds == second].max(initial=0.0)) for second in range(int(seconds.max()) + 1)]
+    late = [second for second, wait in enumerate(greatest) if wait > BOUND_SECONDS]
+    settled = late[-1] + 1 if late else 0
+    result.figures |= {"greatest_by_second": greatest, "settled_after_seconds": settled}
+    result.notes.append(
+        f"the full load met a cold Java process: deliveries waited up to {max(greatest):.1f} s at first, and within the bound "
+        f"from second {settled} on."
+    )
 
 
 def _percentiles(waits: Instants) -> list[float]:

@@ -26,6 +26,8 @@ SKIPPED = 0.3
 EACH_RUN_SECONDS = 900.0
 TRIGGER_MS = 50
 """Never the limit here, for either: micro-batches follow one another at once."""
+MOST_OTHERS = 0.1
+"""Share of the CPU that other work may take during a run before its pair is taken again."""
 GROUPS = ("python", "java", "postgres", "kafka")
 VIEW_SETS: dict[str, tuple[tuple[View, ...], float]] = {
     "revenue_by_merchant": (tuple(view for view in ALL_VIEWS if view.name == "revenue_by_merchant"), 0.75),
@@ -52,14 +54,8 @@ def bench(services: Services, *, events: int, pairs: int, say: Any) -> Result:
     truth = preload(services, topic, tape_of(1), events)
     result = Result("speed", figures={"truth": asdict(truth), "warm_skips": SKIPPED, "views": {}})
     for name, (views, bound) in VIEW_SETS.items():
-        runs: dict[str, list[Run]] = {"A": [], "B": []}
-        for pair in range(pairs):
-            for side in ("A", "B"):
-                say(f"{name}: {side}, pair {pair + 1} of {pairs}")
-                run = (read_only if side == "A" else speed_layer)(services, topic, truth, views)
-                say(f"  {run.rate:,.0f} events/s warm")
-                runs[side].append(run)
-        _add(result, name, runs, bound)
+        say(f"{name}: {pairs} pairs")
+        _add(result, name, _pairs(services, topic, truth, views, pairs, say), bound)
     say("a plain Python consumer")
     _add_plain(result, services, topic, truth)
     result.notes.append(
@@ -67,6 +63,22 @@ def bench(services: Services, *, events: int, pairs: int, say: Any) -> Result:
         f"the first {SKIPPED:.0%} of the deliveries; whole counts from the start of the process. Every B was exact."
     )
     return result
+
+
+def _pairs(services: Services, topic: str, truth: Truth, views: Sequence[View], many: int, say: Any) -> dict[str, list[Run]]:
+    """A B A B …; a pair that shared the machine with other work is taken again, up to as many times as there are pairs."""
+    kept: dict[str, list[Run]] = {"A": [], "B": []}
+    again = many
+    while len(kept["A"]) < many:
+        pair = {"A": read_only(services, topic, truth, views), "B": speed_layer(services, topic, truth, views)}
+        others = max(run.others for run in pair.values())
+        say(f"A {pair['A'].rate:,.0f}, B {pair['B'].rate:,.0f} events/s warm; {others:.0%} of the CPU went to other work")
+        if others > MOST_OTHERS and again:
+            again -= 1
+            continue
+        for side, run in pair.items():
+            kept[side].append(run)
+    return kept
 
 
 def read_only(services: Services, topic: str, truth: Truth, views: Sequence[View]) -> Run:
