@@ -39,13 +39,14 @@ def master_micro_batches(
         raise _not_held(table, f"the master dataset reaches {reach}", start, until)
     rows = spark.read.format("delta").load(table)
     deliveries = rows.where(rows.topic_id == topic_id).select("partition", "offset", rows.log_time.alias("timestamp"), "value")
+    lifted = lift(deliveries, views)  # once: to build its plan takes seconds; the ranges below still reach the files
     for first, end in steps(start, until, most):
-        yield lift(deliveries.where(_positions(deliveries, first, end)), views).toArrow(), end
+        yield lifted.where(_positions(lifted, first, end)).toArrow(), end
 
 
-def _positions(deliveries: DataFrame, start: OffsetVector, end: OffsetVector) -> Column:
+def _positions(rows: DataFrame, start: OffsetVector, end: OffsetVector) -> Column:
     """Ranges, not lists: the table's file statistics then leave out most files."""
-    partition, position = deliveries["partition"], deliveries["offset"]
+    partition, position = rows["partition"], rows["offset"]
     ranges = [(partition == p) & (position >= start[p]) & (position < last) for p, last in end if last > start[p]]
     return functools.reduce(operator.or_, ranges)
 

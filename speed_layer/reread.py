@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_AT_ONCE = 2_000_000
+"""Offsets per read: an id takes 24 bytes here, and each read costs seconds before its first row."""
+
+
 def read_ids_again(
     spark: SparkSession,
     bootstrap: str,
@@ -32,12 +36,11 @@ def read_ids_again(
     until: OffsetVector,
     partitions: Sequence[int],
     seen: Seen,
-    most: int,
     now: datetime,
 ) -> int:
     """Adds the ids of [start, until) that `seen` does not hold, and says how many. Both must be held by Kafka."""
     added = 0
-    for first, last in steps(start, until, most):
+    for first, last in steps(start, until, _AT_ONCE):
         reader = spark.read.format("kafka").options(**CONSUMER).option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic)
         reader = reader.option("startingOffsets", _positions(topic, first, partitions))
         deliveries = reader.option("endingOffsets", _positions(topic, last, partitions)).load()

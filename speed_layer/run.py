@@ -158,10 +158,8 @@ def _read_again(layer: SpeedLayer, spark: SparkSession, kafka: KafkaLog, start: 
         return
     begin, until = start.other_rules_from.union(kafka.beginning()), start.frontier.until
     log.info("event rules changed, reading ids again from=%s until=%s", begin, until)
-    added = read_ids_again(
-        *(spark, layer.kafka_bootstrap, layer.settings.topic, begin, until, kafka.partitions()),
-        *(start.seen, layer.settings.max_events_per_epoch, layer.now()),
-    )
+    topic, partitions = layer.settings.topic, kafka.partitions()
+    added = read_ids_again(spark, layer.kafka_bootstrap, topic, begin, until, partitions, start.seen, layer.now())
     log.info("ids read again added=%d seen_ids=%d", added, len(start.seen))
 
 
