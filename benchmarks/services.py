@@ -120,7 +120,7 @@ class Child:
         self.process.wait()
 
     def _tail(self) -> str:
-        return "Its last words: " + " | ".join(self.log.read_text(errors="replace").strip().splitlines()[-8:])
+        return "Its last words: " + " | ".join(line[:200] for line in self.log.read_text(errors="replace").strip().splitlines()[-8:])
 
 
 @contextmanager
