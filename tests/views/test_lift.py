@@ -22,7 +22,7 @@ from views.view import View
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("generated_code")]
 
 
 def lifted(spark: SparkSession, values: Sequence[bytes | None], views: Sequence[View] = ALL_VIEWS) -> DataFrame:
@@ -84,12 +84,12 @@ def test_the_lifted_frame_has_its_columns_whatever_is_in_it(spark: SparkSession)
 def test_lifting_takes_no_shuffle_and_reads_each_text_once(spark: SparkSession) -> None:
     plan = lifted(spark, [event()])._jdf.queryExecution().executedPlan().toString()
     assert "Exchange" not in plan
-    assert plan.count("from_json") == 1
+    assert sum("from_json" in step for step in plan.splitlines()) == 1
 
 
 def test_a_filter_on_the_reason_does_not_read_the_text_again(spark: SparkSession) -> None:
     plan = lifted(spark, [event()]).where("reason is null")._jdf.queryExecution().executedPlan().toString()
-    assert plan.count("from_json") == 1
+    assert sum("from_json" in step for step in plan.splitlines()) == 1
 
 
 @pytest.mark.parametrize("view", VIEWS, ids=attrgetter("name"))

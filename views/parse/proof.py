@@ -7,8 +7,9 @@ The reader gave one value with all fields, and the text is UTF-8. It is one stri
    or half a surrogate pair;
 3. no name comes twice: either the text is too short for a repeated name beside the fields, or its quotes are as many as
    those of the names and strings of the fields, so that no further name has room;
-4. each text field's name is followed by a colon and a quote: so, by 2 and 3, it is a string and not a number that the
-   reader rendered as text. (Other fields cannot be mistaken: no number, array or literal reads like an instant or a code.)
+4. each text field's name is followed by a colon and a quote somewhere, and no text field reads as if it began with a
+   brace: so, by 2 and 3, the field is a string, and not a number or an object that the reader rendered as text. (Other
+   fields cannot be mistaken: no other JSON type reads like an instant or a code.)
 
 A text of which this is not so may still be an event: the strict reading decides.
 """
@@ -16,7 +17,7 @@ A text of which this is not so may still be an event: the strict reading decides
 from __future__ import annotations
 
 from functools import reduce
-from operator import add, and_
+from operator import add, and_, or_
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -39,17 +40,19 @@ def proven(text: Column) -> Column:
     """True only where `text` is one strict object with fields of the right JSON types; never null."""
     complete = reduce(and_, (F.col(name).isNotNull() for name in _NAMES))
     facts = (F.col("values_read") == 1) & complete & ~text.contains("]") & ~text.contains("\\") & _known_schema(text)
-    return F.coalesce(facts & _texts_are_strings(text) & _no_name_twice(text), F.lit(False))
+    strings = reduce(and_, (_was_string(name, text) for name in _TEXTS))
+    return F.coalesce(facts & strings & _no_name_twice(text), F.lit(False))
 
 
 def _known_schema(text: Column) -> Column:
+    """By 3 a `schema` of null, which the reader gives like none, has no room either."""
     spellings = [f'"schema":{space}{version}{end}' for version in SCHEMA_VERSIONS for space in ("", " ") for end in ",}"]
-    written = reduce(lambda one, other: one | other, (text.contains(spelling) for spelling in spellings))
-    return F.col("given_schema").isNull() & ~text.contains('"schema"') | written
+    return F.col("given_schema").isNull() | reduce(or_, (text.contains(spelling) for spelling in spellings))
 
 
-def _texts_are_strings(text: Column) -> Column:
-    return reduce(and_, (text.contains(f'"{name}":"') | text.contains(f'"{name}": "') for name in _TEXTS))
+def _was_string(name: str, text: Column) -> Column:
+    member_is_string = text.contains(f'"{name}":"') | text.contains(f'"{name}": "')
+    return member_is_string & ~F.col(f"given_{name}").startswith("{")
 
 
 def _no_name_twice(text: Column) -> Column:

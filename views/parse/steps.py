@@ -15,23 +15,22 @@ def parse(deliveries: DataFrame) -> DataFrame:
     """`deliveries` (with `value`) plus `value_hash`, `reason` (null for an event), `masked` and one column per event field.
 
     Fields mean nothing where `reason` is not null. Each `select` is a step whose columns Spark computes once: it does
-    not merge two steps where the later one uses a costly column of the earlier one twice.
+    not merge two steps where the later one uses a costly column of the earlier one twice. It would push a later filter
+    on `reason` down through all of them, and so compute them twice, but for the `explode`, which it does not pass;
+    filters on carried columns still reach the source.
     """
     carried = [name for name in deliveries.columns if name not in _NAMES]
-    read = (
+    read = F.when(F.col("unread").isNull(), fields.read(_text()))
+    instants = [field for field in EVENT_FIELDS if field.kind is FieldKind.INSTANT]
+    return (
         deliveries.select(*carried, _value_hash().alias("value_hash"), _unread().alias("unread"))
-        .select("*", F.when(F.col("unread").isNull(), fields.read(_text())).alias("read"))
-        .select("*", *fields.given(F.col("read")))
+        .select("*", *fields.given(read))
+        .select("*", *(fields.instant_us(field).alias(f"us_{field.name}") for field in instants))
         .select("*", *(fields.checked(field).alias(field.name) for field in EVENT_FIELDS))
-        .select("*", proof.proven(_text()).alias("proven"))
+        .select(*carried, "value_hash", "unread", *_NAMES, F.explode_outer(F.array(proof.proven(_text()))).alias("proven"))
+        .select("*", F.when(~F.col("proven"), _judged()).alias("judged"))
+        .select(*carried, "value_hash", "judged.reason", "judged.masked", *(_known(field).alias(field.name) for field in EVENT_FIELDS))
     )
-    doubtful = F.col("unread").isNull() & ~F.col("proven")
-    judged = (
-        read.select(*carried, "value_hash", "unread", "proven", *_NAMES, F.when(doubtful, strict.parsed(_text())).alias("strict"))
-        .select(*carried, "value_hash", "unread", "proven", "strict", *(_known(field).alias(field.name) for field in EVENT_FIELDS))
-        .select(*carried, "value_hash", *_NAMES, _reason().alias("reason"))
-    )
-    return judged.select(*carried, "value_hash", "reason", mask.masked().alias("masked"), *_NAMES)
 
 
 def _text() -> Column:
@@ -52,19 +51,24 @@ def _unread() -> Column:
     )
 
 
-def _known(field: Field) -> Column:
-    """A field in its right JSON type. The others than text cannot be mistaken: no other JSON type reads as they do."""
-    checked = F.col(field.name)
-    if field.kind is not FieldKind.TEXT:
-        return checked
-    return F.when(F.col("proven"), checked).otherwise(fields.in_length(field, strict.string(field.name)))
+def _judged() -> Column:
+    """Of a delivery that is not proven an event: `reason` and `masked`, and its text fields if it is one after all."""
+    nothing = strict.refused(None)
+    return strict.let(F.when(F.col("unread").isNull(), strict.verdict(_text())).otherwise(nothing), _with_reason)
 
 
-def _reason() -> Column:
+def _with_reason(verdict: Column) -> Column:
     """The first reason that applies, in the order of `Reason`."""
-    bad_field = F.coalesce(*(F.when(F.col(field.name).isNull(), str(field_reason(field))) for field in EVENT_FIELDS))
-    return (
-        F.when(F.col("proven"), F.lit(None))
-        .when(F.col("unread").isNotNull(), F.col("unread"))
-        .otherwise(F.coalesce(strict.reason(_text()), bad_field))
+    texts = {field.name: fields.in_length(field, verdict[field.name]) for field in EVENT_FIELDS if field.kind is FieldKind.TEXT}
+    bad = (F.when(texts.get(field.name, F.col(field.name)).isNull(), str(field_reason(field))) for field in EVENT_FIELDS)
+    columns = [text.alias(name) for name, text in texts.items()]
+    return strict.let(
+        F.coalesce(F.col("unread"), verdict["reason"], *bad),
+        lambda reason: F.struct(reason.alias("reason"), F.when(reason.isNotNull(), mask.masked(F.col("value"))).alias("masked"), *columns),
     )
+
+
+def _known(field: Field) -> Column:
+    """A field in its right JSON type. Only text can be mistaken: no other JSON type reads like the rest."""
+    checked = F.col(field.name)
+    return checked if field.kind is not FieldKind.TEXT else F.when(F.col("proven"), checked).otherwise(F.col("judged")[field.name])

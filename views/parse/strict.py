@@ -1,55 +1,78 @@
 """The strict reading of a text whose strictness is in doubt: what is not JSON, and why.
 
 A variant refuses what RFC 8259 refuses, and names that come twice. It still stops at the end of the first value and
-is silent on escapes that write no character; both are closed here.
+is silent on escapes that write no character; both are closed here. All of it stands in lambdas, which Spark interprets:
+so it stays out of the code generated for every delivery, which the JVM compiles only while it is short.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from views.event import MAX_NESTING, SCHEMA_VERSIONS, Reason
+from views.event import EVENT_FIELDS, MAX_NESTING, SCHEMA_VERSIONS, FieldKind, Reason
 
+_TEXTS = [field.name for field in EVENT_FIELDS if field.kind is FieldKind.TEXT]
 _SURROGATE_PAIR = r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _NUL_OR_SURROGATE = r"\\u(?:0000|[dD][89a-fA-F])"
 
 
-def parsed(text: Column) -> Column:
-    """A variant whose `$[0]` is the value in `text`; null unless `text` is one strict JSON value, not nested too deep.
-
-    A sentinel follows the text. It is a digest of the text, which the text cannot contain: where it is read as the
-    second element, nothing but white space stands between the value and it.
-    """
-    sentinel = F.sha2(text.cast("binary"), 256)
-    parsed = F.try_parse_json(F.concat(F.lit("["), text, F.lit(',"'), sentinel, F.lit('"]')))
-    return F.when(~_too_deep(text) & (F.try_variant_get(parsed, "$[1]", "string") == sentinel), parsed)
-
-
-def string(name: str) -> Column:
-    """The field where it is a JSON string: a variant casts only that to binary, whereas its cast to string renders all."""
-    return F.try_variant_get("strict", f"$[0].{name}", "binary").cast("string")
-
-
-def reason(text: Column) -> Column:
-    """Why `text` is no event, whatever its fields hold; null if that is not why."""
-    return (
-        F.when(_too_deep(text), str(Reason.TOO_DEEP))
-        .when(F.col("strict").isNull(), str(Reason.NOT_JSON))
-        .when(~_type_of("$[0]").startswith("OBJECT<"), str(Reason.NOT_AN_OBJECT))
-        .when(_has_bad_escape(text), str(Reason.BAD_TEXT))
-        .when(~_known_schema(), str(Reason.UNKNOWN_SCHEMA))
+def verdict(text: Column) -> Column:
+    """A struct: `reason`, if `text` is no event whatever its fields hold, else its text fields where they are strings."""
+    return F.when(_too_deep(text), refused(Reason.TOO_DEEP)).otherwise(
+        let(F.sha2(text.cast("binary"), 256), lambda digest: let(_parsed(text, digest), lambda parsed: _judge(text, digest, parsed)))
     )
 
 
-def _type_of(path: str) -> Column:
-    return F.schema_of_variant(F.try_variant_get("strict", path, "variant"))
+def let(value: Column, body: Callable[[Column], Column]) -> Column:
+    """`body` of `value`, which is computed once; interpreted, not compiled."""
+    return F.get(F.transform(F.array(value), body), F.lit(0))
 
 
-def _known_schema() -> Column:
+def _parsed(text: Column, digest: Column) -> Column:
+    """A variant whose `$[0]` is the first value in `text`, and whose `$[1]` is the digest if nothing stands between.
+
+    The text cannot contain its own digest: where that is read as the second element, the text is one value.
+    """
+    return F.try_parse_json(F.concat(F.lit("["), text, F.lit(',"'), digest, F.lit('"]')))
+
+
+def _judge(text: Column, digest: Column, parsed: Column) -> Column:
+    one_value = F.coalesce(F.try_variant_get(parsed, "$[1]", "string") == digest, F.lit(False))
+    return (
+        F.when(~one_value, refused(Reason.NOT_JSON))
+        .when(~_type_of(parsed, "$[0]").startswith("OBJECT<"), refused(Reason.NOT_AN_OBJECT))
+        .when(_has_bad_escape(text), refused(Reason.BAD_TEXT))
+        .when(~_known_schema(parsed), refused(Reason.UNKNOWN_SCHEMA))
+        .otherwise(_verdict(None, [_string(parsed, name) for name in _TEXTS]))
+    )
+
+
+def refused(reason: Reason | None) -> Column:
+    """The verdict without fields."""
+    return _verdict(reason, [F.lit(None).cast("string")] * len(_TEXTS))
+
+
+def _verdict(reason: Reason | None, texts: list[Column]) -> Column:
+    written = F.lit(None if reason is None else str(reason)).cast("string")
+    return F.struct(written.alias("reason"), *(text.alias(name) for name, text in zip(_TEXTS, texts, strict=True)))
+
+
+def _string(parsed: Column, name: str) -> Column:
+    """The field where it is a JSON string: a variant casts only that to binary, whereas its cast to string renders all."""
+    return F.try_variant_get(parsed, f"$[0].{name}", "binary").cast("string")
+
+
+def _type_of(parsed: Column, path: str) -> Column:
+    return F.schema_of_variant(F.try_variant_get(parsed, path, "variant"))
+
+
+def _known_schema(parsed: Column) -> Column:
     """No schema, or an integer literal that is a known version."""
-    version = F.when(_type_of("$[0].schema") == "BIGINT", F.try_variant_get("strict", "$[0].schema", "bigint"))
-    absent = F.try_variant_get("strict", "$[0].schema", "variant").isNull()
+    absent = F.try_variant_get(parsed, "$[0].schema", "variant").isNull()
+    version = F.when(_type_of(parsed, "$[0].schema") == "BIGINT", F.try_variant_get(parsed, "$[0].schema", "bigint"))
     return absent | F.coalesce(version.isin(*SCHEMA_VERSIONS), F.lit(False))
 
 
