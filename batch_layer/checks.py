@@ -55,7 +55,12 @@ def check(
     due = dict(before)
     for new in recomputed.days:
         due[new.day] = due.get(new.day, DayOfWinners(new.day, 0, 0)).with_more(new.events, new.id_checksum)
-    problems = [*_conservation(scope, recomputed), *_totals(scope, due, recomputed), *_views(scope, due, recomputed.touched, cells)]
+    problems = [
+        *_agreement(scope, recomputed),
+        *_conservation(scope, recomputed),
+        *_totals(scope, due, recomputed),
+        *_views(scope, due, recomputed.touched, cells),
+    ]
     if problems:
         raise _failed(problems)
     return {
@@ -93,6 +98,13 @@ def _conservation(scope: Scope, recomputed: Recomputed) -> list[str]:
         if each.read > offsets:
             problems.append(f"partition {number}: {each.read} deliveries at {offsets} offsets")
     return problems
+
+
+def _agreement(scope: Scope, recomputed: Recomputed) -> list[str]:
+    """Both layers read the same deliveries. Offsets have holes, so without this a lost file would be a smaller number."""
+    here, there = sum(each.read for each in recomputed.partitions), sum(each.read for each in scope.generations)
+    stretch = f"from {scope.start} to {scope.cut}"
+    return [] if here == there else [f"the master dataset holds {here} deliveries {stretch}, of which the speed layer read {there}"]
 
 
 def _totals(scope: Scope, due: Mapping[date, DayOfWinners], recomputed: Recomputed) -> list[str]:

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from itertools import islice
 from typing import Any
 
@@ -45,12 +46,22 @@ def open_table(table: str) -> tuple[pafs.FileSystem, str]:
 
 def commits_newest_first(table: str) -> Iterator[Commit]:
     """The table's commits. None where the table does not exist; those older than the log's retention may be gone."""
+    file_system, _ = open_table(table)
+    for version, entry in sorted(_commit_files(table).items(), reverse=True):
+        with file_system.open_input_stream(entry.path) as stream:
+            yield _commit(version, [json.loads(line) for line in stream.read().splitlines() if line.strip()])
+
+
+def log_span(table: str) -> timedelta:
+    """The time between the oldest commit that is still in the log and the newest."""
+    written = [entry.mtime for entry in _commit_files(table).values()]
+    return max(written) - min(written) if written else timedelta(0)
+
+
+def _commit_files(table: str) -> dict[int, pafs.FileInfo]:
     file_system, folder = open_table(table)
     entries = file_system.get_file_info(pafs.FileSelector(f"{folder}/_delta_log", allow_not_found=True))
-    numbered = {int(match[1]): entry.path for entry in entries if (match := _COMMIT.fullmatch(entry.base_name))}
-    for version in sorted(numbered, reverse=True):
-        with file_system.open_input_stream(numbered[version]) as stream:
-            yield _commit(version, [json.loads(line) for line in stream.read().splitlines() if line.strip()])
+    return {int(match[1]): entry for entry in entries if (match := _COMMIT.fullmatch(entry.base_name))}
 
 
 def table_exists(table: str) -> bool:

@@ -6,19 +6,23 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from batch_layer.delta_log import commits_newest_first, live_files
+from batch_layer.delta_log import commits_newest_first, live_files, log_span
 from batch_layer.spark_faults import spark_faults
 from serving.store.records import Manifest, RunId
 
 if TYPE_CHECKING:
+    from delta.tables import DeltaTable
     from pyspark.sql import SparkSession
 
 MOST_FILES = 32
 """Of a partition that grows no more; the newest one, which does, may have four times as many."""
 _COMMITS_READ = 500
+_KEPT_FOR = timedelta(days=7)
+"""Delta's own default: so long a file that was removed stays for those who still read it."""
 _DROPPED = "dropped"
 _METADATA_OPTION = "spark.databricks.delta.commitInfo.userMetadata"
 
@@ -38,7 +42,7 @@ def compact(spark: SparkSession, table: str, column: str, *, most: int = MOST_FI
         with spark_faults(f"Compacting {table}"):
             of_spark = DeltaTable.forPath(spark, table)
             of_spark.optimize().where(f"{column} in ({', '.join(repr(value) for value in crowded)})").executeCompaction()
-            of_spark.vacuum()
+            _clear(of_spark, table)
     return crowded
 
 
@@ -61,8 +65,14 @@ def drop_dead_rows(open_spark: Callable[[], SparkSession], table: str, needed: f
         with spark_faults(f"Removing dead rows of {table}"), _commits_saying(spark, json.dumps({_DROPPED: dead})):
             of_spark = DeltaTable.forPath(spark, table)
             of_spark.delete(F.col("run").isin(list(dead)))
-            of_spark.vacuum()
+            _clear(of_spark, table)
     return dead
+
+
+def _clear(of_spark: DeltaTable, table: str) -> None:
+    """Deletes the files that were removed long ago; a younger table has none, and Spark takes seconds to find that out."""
+    if log_span(table) > _KEPT_FOR:
+        of_spark.vacuum()
 
 
 def _runs_with_rows(table: str) -> set[str]:

@@ -117,6 +117,8 @@ class KafkaLog:
                     "enable.partition.eof": True,
                     "isolation.level": "read_committed",
                     "auto.offset.reset": "error",
+                    # What is asked for is there or is not: waiting half a second for more would delay every next question.
+                    "fetch.wait.max.ms": 10,
                 },
                 logger=logging.getLogger("kafka"),
             )

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NewType
 
 from views.event import EVENT_FIELDS, RULES_FINGERPRINT, FieldKind
@@ -52,15 +52,17 @@ class View:
     window: Tumbling
     measures: Mapping[str, Measure]
     worked_example: WorkedExample
+    fingerprint: Fingerprint = field(init=False)
+    """Names what the view computes: another key, window, measure or event rule is another fingerprint."""
 
     def __post_init__(self) -> None:
-        texts = {field.name for field in EVENT_FIELDS if field.kind in (FieldKind.TEXT, FieldKind.CODE)}
-        integers = {field.name for field in EVENT_FIELDS if field.kind is FieldKind.INTEGER}
+        texts = {each.name for each in EVENT_FIELDS if each.kind in (FieldKind.TEXT, FieldKind.CODE)}
+        integers = {each.name for each in EVENT_FIELDS if each.kind is FieldKind.INTEGER}
         if not _NAME.fullmatch(self.name):
             raise ValueError(f"view name {self.name!r}: use 1 to 40 of a-z, 0-9 and _, beginning with a letter")
-        for field in self.key:
-            if field not in texts - {"transaction_id"}:
-                raise ValueError(f"view {self.name}: key field {field!r} is none of {sorted(texts - {'transaction_id'})}")
+        for name in self.key:
+            if name not in texts - {"transaction_id"}:
+                raise ValueError(f"view {self.name}: key field {name!r} is none of {sorted(texts - {'transaction_id'})}")
         if len(set(self.key)) < len(self.key):
             raise ValueError(f"view {self.name}: a key field comes twice in {self.key}")
         for column in self.columns:
@@ -70,6 +72,7 @@ class View:
                 raise ValueError(f"view {self.name}: measure field {column.field!r} is none of {sorted(integers)}")
         if _RESERVED & {*self.key, *self.measures}:
             raise ValueError(f"view {self.name}: {sorted(_RESERVED & {*self.key, *self.measures})} are reserved names")
+        object.__setattr__(self, "fingerprint", self._fingerprint())
 
     @property
     def measure_columns(self) -> tuple[PartialColumn, ...]:
@@ -80,9 +83,7 @@ class View:
         """All partial columns of a cell, in the order in which they are stored."""
         return (*self.measure_columns, EVENTS, ID_CHECKSUM)
 
-    @property
-    def fingerprint(self) -> Fingerprint:
-        """Names what the view computes: another key, window, measure or event rule is another fingerprint."""
+    def _fingerprint(self) -> Fingerprint:
         logic = {
             "key": list(self.key),
             "window": self.window.definition(),

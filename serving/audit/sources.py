@@ -23,6 +23,7 @@ from serving.store.vectors import OffsetVector
 
 _EVENT_MARK = b'"event":'
 _AT_ONCE = 5_000
+_WAIT_SECONDS = 0.05
 
 
 def read_topic(
@@ -38,6 +39,7 @@ def read_topic(
             "enable.partition.eof": True,
             "isolation.level": "read_committed",
             "auto.offset.reset": "error",
+            "fetch.wait.max.ms": 10,
         },
         logger=logging.getLogger("seam.audit"),
     )
@@ -75,7 +77,7 @@ def _read(consumer: Consumer, topic: str, wanted: dict[int, int], patience_secon
     open_partitions = set(wanted)
     deadline = monotonic() + patience_seconds
     while open_partitions:
-        for message in consumer.consume(_AT_ONCE, timeout=1.0):
+        for message in consumer.consume(_AT_ONCE, timeout=_WAIT_SECONDS):
             deadline = monotonic() + patience_seconds
             partition = message.partition()
             if message.error() is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, LiteralString
 
 from serving.store.database import Connection, on_line, translated
 from serving.store.records import Generation
@@ -36,13 +36,16 @@ _OPEN_NEXT = """
 INSERT INTO {s}.generations (generation, start, until, watermark)
 SELECT generation + 1, cut, cut, watermark FROM {s}.generations WHERE generation = %(sealed)s
 """
-_SEALED = "SELECT generation, start, cut, watermark FROM {s}.generations WHERE cut IS NOT NULL"
+_GENERATIONS: LiteralString = "SELECT generation, start, cut, watermark, read FROM {s}.generations"
+_SEALED: LiteralString = _GENERATIONS + " WHERE cut IS NOT NULL"
 
 
 def list_generations(conn: Connection, line: str) -> list[Generation]:
     """All generations, oldest first; the last is the open one. Generation 0 is the empty one before the origin."""
     with translated(line):
-        rows = conn.execute(on_line(line, "SELECT generation, start, cut, watermark FROM {s}.generations ORDER BY generation")).fetchall()
+        rows = conn.execute(
+            on_line(line, "SELECT generation, start, cut, watermark, read FROM {s}.generations ORDER BY generation")
+        ).fetchall()
     return [_generation(row) for row in rows]
 
 
@@ -53,5 +56,6 @@ def sealed_after(conn: Connection, line: str, generation: int) -> tuple[Generati
 
 
 def _generation(row: Any) -> Generation:
-    generation, start, cut, watermark = row
-    return Generation(generation, OffsetVector.from_json(start), OffsetVector.from_json(cut) if cut is not None else None, watermark)
+    generation, start, cut, watermark, read = row
+    ended = OffsetVector.from_json(cut) if cut is not None else None
+    return Generation(generation, OffsetVector.from_json(start), ended, watermark, read)

@@ -99,6 +99,8 @@ class Generation:
     start: OffsetVector
     cut: OffsetVector | None
     watermark: datetime | None
+    read: int = 0
+    """How many deliveries its epochs read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -109,6 +112,7 @@ def test_without_a_vector_in_its_log_the_table_is_continued_after_its_greatest_o
             text = file.read()
         with open(path, "w") as file:
             file.write(text.replace("seam_ingest", "forgotten"))
+        Path(f"{table}/_delta_log/.{commit.version:020}.json.crc").unlink(missing_ok=True)
     found = read_reach(table, place.spark)
     assert (found.vectors, found.markers, found.append) == (stated.vectors, stated.markers, stated.append)
     line.send([(0, event(3, DAY_ONE))])
@@ -126,6 +130,25 @@ def test_compaction_keeps_rows_and_reach_and_the_next_ingest_goes_on(line: HandF
     assert rows_in(place) == before and read_reach(table, place.spark) == reach
     line.send([(0, event(99, DAY_ONE))])
     assert night.ingest(place).deliveries == 1
+
+
+def test_files_that_were_removed_are_looked_for_once_the_log_is_older_than_they_are_kept(line: HandFedLine, place: Workplace) -> None:
+    table = place.tables.master_dataset
+    for number in range(2):
+        line.send([(0, event(number, DAY_ONE))])
+        night.ingest(place)
+    assert compact(place.spark(), table, "log_date", most=0) and not vacuumed(place)
+    first = Path(f"{table}/_delta_log/{0:020}.json")
+    long_ago = first.stat().st_mtime - timedelta(days=8).total_seconds()
+    os.utime(first, (long_ago, long_ago))
+    line.send([(0, event(2, DAY_ONE))])
+    night.ingest(place)
+    assert compact(place.spark(), table, "log_date", most=0) and vacuumed(place)
+
+
+def vacuumed(place: Workplace) -> bool:
+    history = place.spark().sql(f"DESCRIBE HISTORY delta.`{place.tables.master_dataset}`")
+    return "VACUUM END" in {row.operation for row in history.collect()}
 
 
 def test_what_kafka_deleted_before_it_was_ingested_is_an_error_and_not_a_gap(line: HandFedLine, place: Workplace) -> None:

@@ -226,3 +226,17 @@ def test_checks_name_what_does_not_add_up(line: HandFedLine) -> None:
         other = replace(done, days=tuple(replace(each, id_checksum=7) for each in done.days))
         with pytest.raises(checks.ChecksFailed, match="system_usage on 2026-03-01: 1 events of checksum"):
             night.check_results(place, scope, other)
+
+
+def test_deliveries_lost_from_the_master_dataset_stop_the_night_and_are_never_a_smaller_number(line: HandFedLine) -> None:
+    line.send([(number % 4, event(number, DAY_ONE)) for number in range(40)])
+    line.speed()
+    with line.workplace() as place:
+        night.ingest(place)
+        table = f"delta.`{place.tables.master_dataset}`"
+        place.spark().sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.appendOnly' = 'false')")
+        place.spark().sql(f"DELETE FROM {table} WHERE partition = 2 AND offset = 5")
+    with pytest.raises(checks.ChecksFailed, match=r"holds 39 deliveries .* of which the speed layer read 40"):
+        line.night()
+    assert line.current() == 0
+    line.assert_exact()

@@ -147,13 +147,13 @@ class SpeedLine:
         """`seam speed` as a process of its own, its output in the home."""
         return self.process_of("-m", "flows.cli", "speed", *arguments, crash_at=crash_at)
 
-    def process_of(self, *arguments: str, crash_at: str = "", spark_master: str = "") -> subprocess.Popen[bytes]:
+    def process_of(self, *arguments: str, crash_at: str = "") -> subprocess.Popen[bytes]:
         ours = {
             "SEAM_HOME": str(self.settings.home),
             "SEAM_TOPIC": self.settings.topic,
             "SEAM_KAFKA_BOOTSTRAP": self.bootstrap,
             "SEAM_DATABASE_URL": self.database_url,
-            "SEAM_SPARK_MASTER": spark_master or self.settings.spark_master,
+            "SEAM_SPARK_MASTER": self.settings.spark_master,
             "SEAM_TRIGGER_MS": str(self.settings.trigger_ms),
             "SEAM_MAX_EVENTS_PER_EPOCH": str(self.settings.max_events_per_epoch),
             "SEAM_SOURCE_INTERVAL_MS": str(self.settings.source_interval_ms),

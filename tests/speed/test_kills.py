@@ -33,7 +33,7 @@ def line(home: Path, kafka: Kafka, fresh_database_url: str, topic: str) -> Speed
 
 def test_killed_at_every_step_robbed_of_java_and_stopped_politely_it_counts_every_event_once(line: SpeedLine) -> None:
     """One story, as every start of Spark takes its time: seven kills, then a life that loses
-    its Java process and is asked to stop, then the flow, with executors in processes of their own."""
+    its Java process and is asked to stop, then the flow."""
     line.send(mixed(0, 1_400))
     frontiers = [line.frontier]
     for step in STEPS:
@@ -66,7 +66,7 @@ def test_killed_at_every_step_robbed_of_java_and_stopped_politely_it_counts_ever
     assert line.audited().exact
 
     run_flow = "from flows.speed import speed; speed(until_caught_up=True)"
-    flow = line.process_of("-c", run_flow, spark_master="local-cluster[2,1,1024]")
+    flow = line.process_of("-c", run_flow)
     assert exit_code(flow, line.log_file) == 0, line.log_file.read_text()[-3000:]
     assert line.frontier == end_of(line)
     assert line.audited().exact
