@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeGuard
 
 from xxhash import xxh64_intdigest
 
-from views.event import MAX_EVENT_BYTES, MAX_NESTING, SCHEMA_VERSIONS, Reason
+from views.event import MAX_EVENT_BYTES, MAX_NAME_UNITS, MAX_NESTING, MAX_NUMBER_DIGITS, SCHEMA_VERSIONS, Reason
 
 _ID_SEED = 42
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -155,6 +155,8 @@ def _members(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     for name, value in pairs:
         if name in members:
             raise _Unreadable(f"{name!r} twice")
+        if len(name) > MAX_NAME_UNITS // 2 and len(name.encode("utf-16-le", "surrogatepass")) // 2 > MAX_NAME_UNITS:
+            raise _Unreadable("a name too long")
         members[name] = value
     return members
 
@@ -163,11 +165,15 @@ def _refuse_constant(name: str) -> Any:
     raise _Unreadable(name)
 
 
+def _fraction(literal: str) -> _Fraction:
+    if len(literal) > MAX_NUMBER_DIGITS and sum(character in "0123456789" for character in literal) > MAX_NUMBER_DIGITS:
+        raise _Unreadable("a number too long")
+    return _FRACTION
+
+
 def _integer(literal: str) -> int | _Fraction:
     # Python refuses to convert very long literals; as a number out of every range it needs no value.
-    return int(literal) if len(literal) <= 40 else _FRACTION
+    return int(literal) if len(literal) <= 40 else _fraction(literal)
 
 
-_READER = json.JSONDecoder(
-    object_pairs_hook=_members, parse_constant=_refuse_constant, parse_int=_integer, parse_float=lambda literal: _FRACTION
-)
+_READER = json.JSONDecoder(object_pairs_hook=_members, parse_constant=_refuse_constant, parse_int=_integer, parse_float=_fraction)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -38,7 +39,15 @@ _PIECES = (
     ),
     *(b"\\ud800", b"\\udc00", b"\n", b"//", b"\xc3\xa9", b"'", b'"schema":1,', b"+01:00", b"E"),
 )
-"""No long digit runs: Spark's reader refuses a number of more than 1,000 digits, the definition of an event does not."""
+_LIMITS = [
+    json.dumps(json.loads(value()) | {"extra": 0}).encode().replace(b'"extra": 0', extra)
+    for digits in (998, 999, 1_000, 1_001)
+    for extra in (b'"x":' + b"9" * digits, b'"x":-' + b"9" * digits, b'"x":1.' + b"9" * digits, b'"x":1e1' + b"0" * (digits - 1))
+] + [
+    json.dumps(json.loads(value()) | {name: 1}, ensure_ascii=False).encode()
+    for name in ("n" * 50_000, "n" * 50_001, "\U0001f600" * 25_000, "\U0001f600" * 25_001, "\u00e9" * 50_000, "\u00e9" * 50_001)
+]
+"""Just below and above what the reader takes: digits of a number, UTF-16 units of a name."""
 
 
 def damaged(random: Random, good: bytes) -> bytes:
@@ -62,7 +71,7 @@ def test_the_layers_and_the_oracle_judge_damaged_events_alike(spark: SparkSessio
 
     random = Random(20_260_301)
     plain = [value(), value(schema=1, extra={"a": [1, {"b": "c"}]}), value(merchant_id="é\U0001f600")]
-    cases = [*(value(event_time=time) for time in BAD_TIMES), *(broken(value()) for broken in MALFORMED.values()), *plain]
+    cases = [*(value(event_time=time) for time in BAD_TIMES), *(broken(value()) for broken in MALFORMED.values()), *plain, *_LIMITS]
     cases += [damaged(random, random.choice(plain)) for _ in range(3_000)]
     frame = spark.createDataFrame([(number, case and bytearray(case)) for number, case in enumerate(cases)], "number int, value binary")
     rows = parse(frame).select("*", F.unix_micros("event_time").alias("us"), F.xxhash64("transaction_id").alias("id_hash")).collect()
